@@ -1,0 +1,2 @@
+//! Workloads, load generation, live peers and reports.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The locus command.
+#![forbid(unsafe_code)]
+fn main() {}

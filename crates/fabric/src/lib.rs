@@ -1,0 +1,24 @@
+//! Verbs-shaped access to remote memory: queue pairs, completion queues and regions, over shared memory.
+//!
+//! Everything above this crate reaches other processes through the traits of [`nic`] alone, so that the same protocol
+//! and index code runs on every provider: [`shm`] (a software NIC in shared memory), and later real verbs and a
+//! simulator. The semantics are those of InfiniBand verbs as the papers use them (Mitchell §2.1, Kalia §2.2); the
+//! conformance suite in `tests/conformance` holds every provider to them.
+//!
+//! The control path (links, regions, creating and connecting queue pairs) may block, allocate and make system calls.
+//! The data path ([`QueuePair`], [`CompletionQueue`], the words of a [`Region`]) does none of these.
+
+mod address;
+mod error;
+mod nic;
+mod verbs;
+
+pub use address::Address;
+pub use error::{FabricError, PostError};
+pub use nic::{
+    CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, Park, QueuePair, Region, RemoteRegion, RemoteSlice,
+};
+pub use verbs::{
+    Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig, QueuePairState, ReadOrder,
+    ReceiverNotReady, SendRequest, Status, Transport, Verb,
+};

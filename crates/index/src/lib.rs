@@ -1,0 +1,2 @@
+//! Index structures over any memory: layout, traversal and mutation.
+#![forbid(unsafe_code)]

@@ -1,0 +1,11 @@
+//! Memory that remote readers can trust: regions, extents, checksums, one writer, and the three kinds of reader.
+//!
+//! The owner of an [`Arena`] is the only writer of its regions. Readers reach the same bytes through the [`Memory`]
+//! trait: the owner with [`Local`] or [`Prefetched`], a client with [`Remote`]. A traversal is written once over the
+//! trait; which memory it gets decides where it runs.
+
+mod pointer;
+mod reader;
+
+pub use pointer::{Pointer, RegionId};
+pub use reader::{Memory, MemoryError};

@@ -1,0 +1,2 @@
+//! One executor per core, its clock and timers, and polling that spins, then yields, then sleeps.
+#![forbid(unsafe_code)]
