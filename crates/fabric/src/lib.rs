@@ -16,8 +16,9 @@ mod verbs;
 pub use address::Address;
 pub use error::{FabricError, PostError};
 pub use nic::{
-    CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, Park, QueuePair, Region, RemoteRegion, RemoteSlice,
+    CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, QueuePair, Region, RemoteRegion, RemoteSlice,
 };
+pub use locus_runtime::Park;
 pub use verbs::{
     Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig, QueuePairState, ReadOrder,
     ReceiverNotReady, SendRequest, Status, Transport, Verb,

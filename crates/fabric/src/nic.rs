@@ -4,6 +4,7 @@ use crate::{
     Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Properties, QueuePairConfig, QueuePairState,
     SendRequest,
 };
+use locus_runtime::Park;
 use std::{os::fd::OwnedFd, sync::atomic::AtomicU64, time::Duration};
 
 /// An opened network interface. Cheap to clone; every thread may use it.
@@ -199,15 +200,4 @@ pub trait QueuePair {
 pub trait CompletionQueue: Park {
     /// Takes up to `into.len()` completions; never blocks. A queue that overflows breaks the queue pairs that feed it.
     fn poll(&mut self, into: &mut [Completion]) -> usize;
-}
-
-/// How a core sleeps until something arrives on its queue pairs. The fences that this needs are on the sleeper's side.
-pub trait Park {
-    /// Announces that the core is about to sleep, then looks again: false if something arrived meanwhile, in which case
-    /// the announcement is withdrawn.
-    fn prepare(&self) -> bool;
-    /// Sleeps until something arrives or the timeout passes, then withdraws the announcement.
-    fn park(&self, timeout: Duration);
-    /// Something that any thread can hold to wake the sleeper.
-    fn waker(&self) -> std::sync::Arc<dyn Fn() + Send + Sync>;
 }
