@@ -1,6 +1,22 @@
 //! One executor per core, its clock and timers, and polling that spins, then yields, then sleeps.
+//!
+//! Nothing above this crate names a thread's sleep, a clock or an executor of its own, so that a simulation can put its
+//! own time and order in their place.
 #![forbid(unsafe_code)]
 
+mod block_on;
+mod clock;
+mod executor;
+mod idle;
+mod interleave;
 mod park;
+mod signal;
+mod timers;
 
-pub use park::Park;
+pub use block_on::block_on;
+pub use clock::{Clock, ManualClock, MonotonicClock};
+pub use executor::{Core, Sleep, Task, TooManyTasks, YieldNow, yield_now};
+pub use idle::{Idle, IdlePolicy, Rest};
+pub use interleave::{LANES_MAX, interleave, interleave_async};
+pub use park::{Park, ThreadPark};
+pub use timers::{Timers, TimersFull};

@@ -1,0 +1,173 @@
+//! What a core does when there is nothing to do: it spins, then yields the processor, then sleeps.
+//!
+//! Spinning answers soonest. Yielding comes before sleeping so that two busy processes share two cores without paying
+//! for a sleep and a wake-up per message. Sleeping is bounded, so that whatever raises no event is still seen.
+
+use crate::Park;
+use std::time::Duration;
+
+/// How long a core stays awake without work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdlePolicy {
+    /// How many empty polls it spins through before it yields.
+    pub spins: u32,
+    /// How many empty polls it yields the processor after, before it sleeps.
+    pub yields: u32,
+    /// The longest sleep.
+    pub tick: Duration,
+}
+
+impl Default for IdlePolicy {
+    /// Spins for one or two microseconds (a few round trips), yields for about a hundred (a few times what a sleep and
+    /// a wake-up cost), and then looks ten times a second, which takes far less than 1% of a core.
+    fn default() -> Self {
+        Self { spins: 64, yields: 256, tick: Duration::from_millis(100) }
+    }
+}
+
+/// What one idle step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// A pause of the processor.
+    Spun,
+    /// The processor was offered to others.
+    Yielded,
+    /// The core wanted to sleep and found that something had arrived.
+    Called,
+    /// The core slept.
+    Slept,
+}
+
+/// The state of a core that idles by a policy.
+#[derive(Clone, Debug)]
+pub struct Idle {
+    policy: IdlePolicy,
+    /// How many empty polls in a row, counted no further than to where sleeping starts.
+    empty: u32,
+    /// The longest sleep while sources of requests exist that raise no event.
+    nap: Option<Duration>,
+}
+
+impl Idle {
+    /// Starts awake.
+    pub fn new(policy: IdlePolicy) -> Self {
+        Self { policy, empty: 0, nap: None }
+    }
+
+    /// There was work: the next empty poll is the first.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.empty = 0;
+    }
+
+    /// While a core polls requests that raise no event (a WRITE into its memory), no sleep is longer than this; `None`
+    /// when there are no such requests any more.
+    pub fn naps(&mut self, longest: Option<Duration>) {
+        self.nap = longest;
+    }
+
+    /// To be called after a poll that found nothing.
+    #[inline]
+    pub fn step(&mut self, park: &(impl Park + ?Sized)) -> Rest {
+        self.step_at_most(park, Duration::MAX)
+    }
+
+    /// The same, where the core has something to do after `longest` in any case.
+    #[inline]
+    pub fn step_at_most(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
+        if self.empty < self.policy.spins {
+            self.empty += 1;
+            std::hint::spin_loop();
+            return Rest::Spun;
+        }
+        self.rest(park, longest)
+    }
+
+    /// Whether the next [`Idle::step`] may sleep.
+    pub fn drowsy(&self) -> bool {
+        self.empty >= self.policy.spins + self.policy.yields
+    }
+
+    #[cold]
+    fn rest(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
+        if !self.drowsy() {
+            self.empty += 1;
+            std::thread::yield_now();
+            return Rest::Yielded;
+        }
+        if !park.prepare() {
+            self.reset();
+            return Rest::Called;
+        }
+        park.park(longest.min(self.policy.tick).min(self.nap.unwrap_or(Duration::MAX)));
+        Rest::Slept
+    }
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self::new(IdlePolicy::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{cell::RefCell, sync::Arc};
+
+    /// Notes how long it was asked to sleep, and sleeps not.
+    #[derive(Default)]
+    struct Notes {
+        arrived: bool,
+        slept: RefCell<Vec<Duration>>,
+    }
+
+    impl Park for Notes {
+        fn prepare(&self) -> bool {
+            !self.arrived
+        }
+        fn park(&self, timeout: Duration) {
+            self.slept.borrow_mut().push(timeout);
+        }
+        fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+            Arc::new(|| ())
+        }
+    }
+
+    fn policy() -> IdlePolicy {
+        IdlePolicy { spins: 2, yields: 3, tick: Duration::from_millis(7) }
+    }
+
+    #[test]
+    fn spins_then_yields_then_sleeps_until_work_comes() {
+        let (mut idle, park) = (Idle::new(policy()), Notes::default());
+        let steps: Vec<Rest> = (0..7).map(|_| idle.step(&park)).collect();
+        use Rest::*;
+        assert_eq!(steps, [Spun, Spun, Yielded, Yielded, Yielded, Slept, Slept]);
+        idle.reset();
+        assert_eq!(idle.step(&park), Spun);
+    }
+
+    #[test]
+    fn does_not_sleep_when_something_has_arrived() {
+        let (mut idle, park) = (Idle::new(policy()), Notes { arrived: true, ..Notes::default() });
+        let last = (0..6).map(|_| idle.step(&park)).last();
+        assert_eq!(last, Some(Rest::Called));
+        assert!(park.slept.borrow().is_empty());
+        assert_eq!(idle.step(&park), Rest::Spun);
+    }
+
+    #[test]
+    fn sleeps_are_bounded_by_tick_nap_and_deadline() {
+        let park = Notes::default();
+        let mut idle = Idle::new(IdlePolicy { spins: 0, yields: 0, ..policy() });
+        idle.step(&park);
+        idle.naps(Some(Duration::from_micros(50)));
+        idle.step(&park);
+        idle.step_at_most(&park, Duration::from_micros(20));
+        idle.naps(None);
+        idle.step(&park);
+        let ms = Duration::from_millis(7);
+        assert_eq!(*park.slept.borrow(), [ms, Duration::from_micros(50), Duration::from_micros(20), ms]);
+    }
+}
