@@ -4,8 +4,22 @@
 //! trait: the owner with [`Local`] or [`Prefetched`], a client with [`Remote`]. A traversal is written once over the
 //! trait; which memory it gets decides where it runs.
 
+mod arena;
+mod checksum;
+mod extents;
+mod local;
+mod pages;
 mod pointer;
 mod reader;
+mod size_class;
+#[doc(hidden)]
+pub mod testing;
+mod writer;
 
+pub use arena::{AddRegionError, AllocateError, Arena, Purpose};
+pub use checksum::{checksum, checksum_entry, checksum_row};
+pub use extents::{ClassUsage, Usage};
+pub use local::Local;
 pub use pointer::{Pointer, RegionId};
 pub use reader::{Memory, MemoryError};
+pub use writer::Writer;

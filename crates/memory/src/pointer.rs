@@ -62,6 +62,7 @@ impl Pointer {
 
     /// The place `bytes` further on, a multiple of [`Pointer::UNIT`]; wraps within the region's 64 GiB, so that a sum
     /// made from a peer's bytes is merely a place that does not exist.
+    #[expect(clippy::should_implement_trait, reason = "there is no sum of two pointers")]
     pub fn add(self, bytes: usize) -> Self {
         debug_assert!(bytes.is_multiple_of(Self::UNIT));
         Self((self.0 & !0xffff_ffff) | u64::from((self.0 as u32).wrapping_add((bytes / Self::UNIT) as u32)))

@@ -4,7 +4,10 @@ use crate::{Pointer, RegionId};
 use std::ops::Deref;
 
 /// Memory that a traversal can reach.
-#[allow(async_fn_in_trait, reason = "traversals run on the core that made them; no future of theirs is ever sent")]
+#[allow(
+    async_fn_in_trait,
+    reason = "traversals run on the core that made them; no future of theirs is ever sent"
+)]
 pub trait Memory {
     /// What a read gives: borrowed from the memory itself, or a buffer that is free again when dropped.
     type Bytes<'a>: Deref<Target = [u8]>
