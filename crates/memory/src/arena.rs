@@ -5,7 +5,7 @@
 //! thread borrow it, so that the compiler keeps them and the writer apart.
 
 use crate::extents::{ClassUsage, Extents, Usage};
-use crate::{Local, Pointer, RegionId, Writer};
+use crate::{Local, Pointer, Prefetched, RegionId, Writer};
 use locus_fabric::{Access, Region};
 
 /// What a region is for.
@@ -205,5 +205,11 @@ impl<R: Region> Arena<R> {
     #[inline]
     pub fn local(&self) -> Local<'_, R> {
         Local::new(self)
+    }
+
+    /// Reads that give borrowed slices after yielding once, for batches of traversals.
+    #[inline]
+    pub fn prefetched(&self) -> Prefetched<'_, R> {
+        Prefetched::new(self)
     }
 }

@@ -10,6 +10,7 @@ mod extents;
 mod local;
 mod pages;
 mod pointer;
+mod prefetched;
 mod reader;
 mod size_class;
 #[doc(hidden)]
@@ -21,5 +22,6 @@ pub use checksum::{checksum, checksum_entry, checksum_row};
 pub use extents::{ClassUsage, Usage};
 pub use local::Local;
 pub use pointer::{Pointer, RegionId};
+pub use prefetched::Prefetched;
 pub use reader::{Memory, MemoryError};
 pub use writer::Writer;

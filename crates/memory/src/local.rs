@@ -1,5 +1,6 @@
 //! Memory as its owner reads it: borrowed slices, at once.
 
+use crate::prefetched::prefetch_lines;
 use crate::{Arena, Memory, MemoryError, Pointer};
 use locus_fabric::Region;
 
@@ -57,8 +58,13 @@ impl<'m, R: Region> Memory for Local<'m, R> {
         self.slice(at, bytes)
     }
 
+    /// Starts to fetch the cache lines: what a mutation does, which must not yield, before it needs them.
     #[inline]
-    fn prefetch(&self, _: Pointer, _: usize) {}
+    fn prefetch(&self, at: Pointer, bytes: usize) {
+        if let Ok(region) = self.checked(at, bytes) {
+            prefetch_lines(region, at.offset(), bytes);
+        }
+    }
 
     /// The owner's memory is its own.
     #[inline]

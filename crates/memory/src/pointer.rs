@@ -41,7 +41,7 @@ impl Pointer {
 
     /// The place that these bits name; bits above the 42nd are ignored. Any bits name some place, which need not exist:
     /// memories check every pointer that they are given.
-    pub fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u64) -> Self {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 

@@ -1,8 +1,10 @@
 //! Stand-ins for tests of this crate and those above it: memory without any network interface.
 
 mod heap_region;
+mod interleaved;
 
 pub use heap_region::HeapRegion;
+pub use interleaved::{Interleaved, SampleOrder, SharedRegions};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
