@@ -1,0 +1,618 @@
+//! A client's channel to one server core: calls share a window of slots, and replies find their call by sequence.
+//!
+//! Calls are futures that poll the fabric themselves; nothing is woken. A future may be dropped at any time: its slot then
+//! stays in use until the reply has come. When the server is lost, calls stay pending until the channel is connected again
+//! (they are then sent again, with the same sequence) or closed.
+
+use crate::{
+    ChannelCounters, DESCRIPTOR_BYTES, Descriptor, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX,
+    KEY_BYTES_MAX, Loss, MUTATION, Pair, ReplyHeader, RequestHeader, RpcError, Staging,
+    frame::REPLY_HEADER_BYTES,
+    inbox::{Inbox, Message},
+    outbox::{Buffers, Outbox},
+    tag::{self, Kind, Tag},
+    window::{Phase, Window},
+};
+use locus_fabric::{Completion, FabricError, Facts, Link, Nic, QueuePair, QueuePairConfig, Status};
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    task::Poll,
+};
+
+/// The limits of a channel. Both sides must agree on the window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// How requests and replies travel.
+    pub pair: Pair,
+    /// How many requests may be under way: a power of two.
+    pub window: usize,
+    /// How many calls may wait for a slot.
+    pub waiting_max: usize,
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        Self { pair: Pair::default(), window: 16, waiting_max: 1 << 10 }
+    }
+}
+
+/// What to ask of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What to do; from [`MUTATION`] on it is executed at most once.
+    pub opcode: u8,
+    /// The partition of the key.
+    pub partition: u16,
+    /// The epoch of the partition map by which this server owns it.
+    pub map_epoch: u32,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value, if it travels in the frame.
+    pub value: &'a [u8],
+}
+
+/// What the server answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// How it went; the numbers belong to the store.
+    pub status: u8,
+    /// The record's version.
+    pub version: u64,
+    /// The value, if it travelled in the frame; empty if it is described.
+    pub value: &'a [u8],
+    /// Where the value is, if it did not fit the frame.
+    pub described: Option<Descriptor>,
+}
+
+/// A channel to one server core. Stays on the thread of its hub.
+pub struct Channel<N: Nic> {
+    hub: Hub<N>,
+    member: u16,
+    inner: RefCell<Inner<N>>,
+    /// Calls that wait for a slot.
+    waiting: Cell<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The queue pair waits for the server's facts.
+    Connecting,
+    Connected,
+    Lost(Loss),
+    Closed(Loss),
+}
+
+struct Inner<N: Nic> {
+    config: ChannelConfig,
+    link: N::Link,
+    state: State,
+    tag: Tag,
+    /// None between connections.
+    outbox: Option<Outbox<N>>,
+    buffers: Option<Buffers<N>>,
+    inbox: Inbox<N>,
+    window: Window,
+    staging: Option<Staging<N>>,
+    /// Of the server, folded.
+    incarnation: u32,
+    counters: ChannelCounters,
+}
+
+/// The longest piece of a value that one WRITE carries is the NIC's; a value takes at most so many.
+const PIECES_MAX: usize = 8;
+
+fn queue_pair_config<N: Nic>(nic: &N, window: usize) -> QueuePairConfig {
+    let properties = nic.properties();
+    QueuePairConfig {
+        // A request each, and as many WRITEs again.
+        send_depth: (2 * window).max(2 * PIECES_MAX).min(properties.queue_depth_max),
+        receive_depth: window,
+        inline_bytes: FRAME_BYTES_MAX.min(properties.inline_bytes_max),
+        message_bytes: FRAME_BYTES_MAX,
+        ..QueuePairConfig::default()
+    }
+}
+
+impl<N: Nic> Channel<N> {
+    /// A channel over a link; it carries calls once it is connected.
+    pub fn new(hub: &Hub<N>, link: &N::Link, config: ChannelConfig) -> Result<Self, RpcError> {
+        config.pair.check()?;
+        let nic = hub.nic();
+        let limit = nic.properties().queue_depth_max / 2;
+        if !config.window.is_power_of_two() || config.window > limit {
+            return Err(RpcError::Limit { what: "the window, a power of two", limit });
+        }
+        let pair_config = queue_pair_config(nic, config.window);
+        let inbox = Inbox::new(nic, config.window, REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX)?;
+        let buffers = Buffers::new(nic, config.window, FRAME_BYTES_MAX, pair_config.inline_bytes)?;
+        let member = hub.join(pair_config.send_depth + pair_config.receive_depth)?;
+        let inner = Inner {
+            link: link.clone(),
+            state: State::Connecting,
+            tag: Tag::new(member, 0),
+            outbox: None,
+            buffers,
+            inbox,
+            window: Window::new(config.window),
+            staging: None,
+            incarnation: 0,
+            counters: ChannelCounters::default(),
+            config,
+        };
+        let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
+        channel.inner.borrow_mut().open(hub, member)?;
+        Ok(channel)
+    }
+
+    /// What the server must know of this channel's queue pair.
+    pub fn facts(&self) -> Result<Facts, RpcError> {
+        let inner = self.inner.borrow();
+        let outbox =
+            inner.outbox.as_ref().ok_or(FabricError::State("the channel has no queue pair: reconnect"))?;
+        Ok(outbox.pair.facts(&inner.link)?)
+    }
+
+    /// Connects with the server core that sent these. Requests without a reply are sent again if the server knows the
+    /// session; if not, mutations among them end as [`RpcError::OutcomeUnknown`], and reads are sent as new ones.
+    pub fn connect(&self, facts: Facts, greeting: &Greeting) -> Result<(), RpcError> {
+        let inner = &mut *self.inner.borrow_mut();
+        let outbox =
+            inner.outbox.as_mut().ok_or(FabricError::State("the channel has no queue pair: reconnect"))?;
+        outbox.pair.connect(facts)?;
+        inner.state = State::Connected;
+        inner.incarnation = crate::fold(greeting.incarnation);
+        if !greeting.resumed {
+            inner.forget_mutations();
+        }
+        Ok(())
+    }
+
+    /// Begins a new connection in place of one that was lost: makes a queue pair over the link and gives its facts, for
+    /// the server to accept under the same session. [`Channel::connect`] completes it.
+    pub fn reconnect(&self, link: &N::Link) -> Result<Facts, RpcError> {
+        {
+            let inner = &mut *self.inner.borrow_mut();
+            inner.disconnect();
+            // What was sent counts as unsent: the futures that hold the slots send it again.
+            inner.unsend();
+            inner.link = link.clone();
+            inner.state = State::Connecting;
+            inner.staging = None;
+            inner.open(&self.hub, self.member)?;
+        }
+        self.facts()
+    }
+
+    /// Gives the channel a staging region, for [`Channel::call_staged`]. After a reconnect, before connecting, it needs a
+    /// new one.
+    pub fn set_staging(&self, staging: Staging<N>) {
+        self.inner.borrow_mut().staging = Some(staging);
+    }
+
+    /// How the server was lost, if it was.
+    pub fn lost(&self) -> Option<Loss> {
+        match self.inner.borrow().state {
+            State::Lost(cause) | State::Closed(cause) => Some(cause),
+            State::Connecting | State::Connected => None,
+        }
+    }
+
+    /// Ends all calls, those to come included: reads with [`RpcError::ServerLost`], mutations that were sent with
+    /// [`RpcError::OutcomeUnknown`]. A reconnect opens the channel again.
+    pub fn close(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.disconnect();
+        let cause = match inner.state {
+            State::Lost(cause) | State::Closed(cause) => cause,
+            State::Connecting | State::Connected => Loss::Closed,
+        };
+        inner.state = State::Closed(cause);
+    }
+
+    /// What the channel did so far.
+    pub fn counters(&self) -> ChannelCounters {
+        self.inner.borrow().counters
+    }
+
+    /// The hub that the channel's core sleeps on.
+    pub fn hub(&self) -> &Hub<N> {
+        &self.hub
+    }
+
+    /// Handles what has arrived, also when no call is under way: so that a loss shows. Says whether there was anything.
+    pub fn poll(&self) -> bool {
+        self.inner.borrow_mut().drive(&self.hub, self.member)
+    }
+
+    /// Sends a request and waits for its reply, which `on_reply` sees in place. When the window is full, waits for a slot;
+    /// those who wait get one in the order in which they are polled.
+    pub async fn call<T>(
+        &self,
+        request: &Request<'_>,
+        on_reply: impl FnOnce(&Reply<'_>) -> T,
+    ) -> Result<T, RpcError> {
+        check_size("value", request.value.len(), INLINE_VALUE_BYTES_MAX)?;
+        self.carry(request, None, on_reply).await
+    }
+
+    /// Sends a request whose value does not fit the frame: the value (and not `request.value`) is written to the staging
+    /// region first, and the request carries its place, length and `checksum`.
+    pub async fn call_staged<T>(
+        &self,
+        request: &Request<'_>,
+        value: &[u8],
+        checksum: u64,
+        on_reply: impl FnOnce(&Reply<'_>) -> T,
+    ) -> Result<T, RpcError> {
+        let place_bytes = self.inner.borrow().staging.as_ref().map(Staging::place_bytes);
+        let transfer_bytes = self.hub.nic().properties().transfer_bytes_max;
+        let limit = place_bytes.ok_or(RpcError::NoStaging)?.min(PIECES_MAX.saturating_mul(transfer_bytes));
+        check_size("value", value.len(), limit)?;
+        self.carry(request, Some(Staged { value, checksum }), on_reply).await
+    }
+
+    async fn carry<T>(
+        &self,
+        request: &Request<'_>,
+        staged: Option<Staged<'_>>,
+        on_reply: impl FnOnce(&Reply<'_>) -> T,
+    ) -> Result<T, RpcError> {
+        check_size("key", request.key.len(), KEY_BYTES_MAX)?;
+        let mut hold = Hold { channel: self, held: Held::Nothing };
+        let (header, message) = poll_fn(|_| hold.advance(request, staged.as_ref())).await?;
+        drop(hold);
+        let value = message.get(REPLY_HEADER_BYTES..).unwrap_or_default();
+        // Described values were checked on arrival to be descriptors.
+        let described = if header.described { Descriptor::parse(value).ok() } else { None };
+        let value = if header.described { &[] } else { value };
+        Ok(on_reply(&Reply { status: header.status, version: header.version, value, described }))
+    }
+}
+
+impl<N: Nic> Drop for Channel<N> {
+    fn drop(&mut self) {
+        self.inner.get_mut().disconnect();
+        self.hub.leave(self.member);
+    }
+}
+
+/// A value that travels ahead of its request.
+struct Staged<'a> {
+    value: &'a [u8],
+    checksum: u64,
+}
+
+/// What a call holds of its channel; dropping it gives that back, or leaves the slot to its reply.
+struct Hold<'a, N: Nic> {
+    channel: &'a Channel<N>,
+    held: Held,
+}
+
+#[derive(Clone, Copy)]
+enum Held {
+    Nothing,
+    /// A place among those who wait for a slot.
+    Wait,
+    Slot(u32),
+}
+
+impl<N: Nic> Hold<'_, N> {
+    /// One step of a call: gets a slot, sends, or looks for the reply.
+    #[inline]
+    fn advance(
+        &mut self,
+        request: &Request<'_>,
+        staged: Option<&Staged<'_>>,
+    ) -> Poll<Result<(ReplyHeader, Message), RpcError>> {
+        let channel = self.channel;
+        let inner = &mut *channel.inner.borrow_mut();
+        let index = match self.held {
+            Held::Slot(index) => index,
+            Held::Nothing | Held::Wait => match self.acquire(inner, request.opcode >= MUTATION) {
+                Ok(Some(index)) => index,
+                Ok(None) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            },
+        };
+        if matches!(inner.window.slots[index as usize].phase, Phase::Sent) && inner.state == State::Connected
+        {
+            inner.drive(&channel.hub, channel.member);
+        }
+        let slot = &mut inner.window.slots[index as usize];
+        match &slot.phase {
+            Phase::Answered(..) => {
+                let phase = std::mem::replace(&mut slot.phase, Phase::Free);
+                self.held = Held::Nothing;
+                inner.release(index);
+                match phase {
+                    Phase::Answered(header, message) => Poll::Ready(Ok((header, message))),
+                    _ => unreachable!("the phase was looked at just now"),
+                }
+            }
+            Phase::Unknown => {
+                self.held = Held::Nothing;
+                inner.release(index);
+                Poll::Ready(Err(RpcError::OutcomeUnknown))
+            }
+            _ if matches!(inner.state, State::Closed(_)) => {
+                let unknown = slot.mutation && slot.ever_sent;
+                self.held = Held::Nothing;
+                inner.release(index);
+                Poll::Ready(Err(if unknown { RpcError::OutcomeUnknown } else { inner.lost_error() }))
+            }
+            Phase::Unsent if inner.state == State::Connected => {
+                inner.send(channel, index, request, staged);
+                Poll::Pending
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Takes a slot if there is one, or a place among those who wait.
+    #[inline]
+    fn acquire(&mut self, inner: &mut Inner<N>, mutation: bool) -> Result<Option<u32>, RpcError> {
+        let channel = self.channel;
+        if matches!(inner.state, State::Closed(_)) {
+            return Err(inner.lost_error());
+        }
+        if let Some(index) = inner.window.acquire(mutation) {
+            self.stop_waiting();
+            self.held = Held::Slot(index);
+            return Ok(Some(index));
+        }
+        if let Held::Nothing = self.held {
+            if channel.waiting.get() >= inner.config.waiting_max {
+                return Err(RpcError::WindowFull(inner.config.waiting_max));
+            }
+            channel.waiting.set(channel.waiting.get() + 1);
+            self.held = Held::Wait;
+            inner.counters.slot_waits += 1;
+        }
+        // All slots may be held by futures that are gone or not polled: their replies are handled here.
+        inner.drive(&channel.hub, channel.member);
+        Ok(None)
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Held::Wait = self.held {
+            self.channel.waiting.set(self.channel.waiting.get() - 1);
+            self.held = Held::Nothing;
+        }
+    }
+}
+
+impl<N: Nic> Drop for Hold<'_, N> {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        let Held::Slot(index) = self.held else { return };
+        let inner = &mut *self.channel.inner.borrow_mut();
+        match inner.window.slots[index as usize].phase {
+            Phase::Sent => inner.window.slots[index as usize].abandoned = true,
+            _ => inner.release(index),
+        }
+    }
+}
+
+impl<N: Nic> Inner<N> {
+    /// Makes a queue pair over the link and posts its RECVs.
+    fn open(&mut self, hub: &Hub<N>, member: u16) -> Result<(), RpcError> {
+        let nic = hub.nic();
+        let config = queue_pair_config(nic, self.config.window);
+        let mut pair = hub.with_queue(|queue| nic.create_queue_pair(&self.link, &config, queue, queue))?;
+        self.tag = Tag::new(member, hub.connection());
+        self.inbox.post_all(&mut pair, self.tag).map_err(|_| FabricError::State("RECVs were refused"))?;
+        let buffers = self.buffers.take();
+        self.outbox = Some(Outbox::new(pair, self.tag, config.send_depth, config.inline_bytes, buffers));
+        Ok(())
+    }
+
+    fn disconnect(&mut self) {
+        if let Some(outbox) = self.outbox.take() {
+            self.buffers = outbox.close();
+        }
+    }
+
+    fn lose(&mut self, cause: Loss) {
+        if matches!(self.state, State::Connecting | State::Connected) {
+            self.state = State::Lost(cause);
+            self.counters.losses += 1;
+        }
+    }
+
+    #[cold]
+    fn lost_error(&self) -> RpcError {
+        let cause = match self.state {
+            State::Lost(cause) | State::Closed(cause) => cause,
+            State::Connecting | State::Connected => Loss::Closed,
+        };
+        RpcError::ServerLost { peer: self.link.peer(), cause }
+    }
+
+    /// Frees a slot and its staging place.
+    #[inline]
+    fn release(&mut self, index: u32) {
+        if let Some(place) = self.window.release(index)
+            && let Some(staging) = &mut self.staging
+        {
+            staging.give_back(place);
+        }
+    }
+
+    /// After a queue pair is gone: what was sent over it is to be sent again, unless nobody waits for it.
+    fn unsend(&mut self) {
+        for index in 0..self.window.slots.len() {
+            let slot = &mut self.window.slots[index];
+            // The staging region goes with the link.
+            slot.staging = None;
+            if !matches!(slot.phase, Phase::Sent) {
+                continue;
+            }
+            if slot.abandoned {
+                self.window.release(index as u32);
+            } else {
+                slot.phase = Phase::Unsent;
+            }
+        }
+    }
+
+    /// The server does not know our session: what was sent of mutations may have been executed or not.
+    fn forget_mutations(&mut self) {
+        for slot in &mut self.window.slots {
+            if matches!(slot.phase, Phase::Unsent) && slot.ever_sent && slot.mutation {
+                slot.phase = Phase::Unknown;
+            }
+        }
+    }
+
+    /// Sends the request of a slot, if there is room; if not, the next poll tries again.
+    #[inline]
+    fn send(&mut self, channel: &Channel<N>, index: u32, request: &Request<'_>, staged: Option<&Staged<'_>>) {
+        let pieces = match staged {
+            None => 0,
+            Some(staged) => match self.stage(channel, index, staged) {
+                Some(pieces) => pieces,
+                None => return,
+            },
+        };
+        let Some(outbox) = &mut self.outbox else { return };
+        if !outbox.room(pieces + 1) {
+            self.counters.send_waits += 1;
+            self.drive(&channel.hub, channel.member);
+            return;
+        }
+        let slot = &mut self.window.slots[index as usize];
+        let descriptor: [u8; DESCRIPTOR_BYTES];
+        let mut value = request.value;
+        if let (Some(staged), Some(staging), Some(place)) = (staged, &self.staging, slot.staging) {
+            let place = staging.offset(place) as u64;
+            let checksum = staged.checksum;
+            descriptor = Descriptor { place, checksum, bytes: staged.value.len() as u32 }.encode();
+            value = &descriptor;
+        }
+        let header = RequestHeader {
+            opcode: request.opcode,
+            described: staged.is_some(),
+            key_bytes: request.key.len() as u16,
+            value_bytes: value.len() as u32,
+            incarnation: self.incarnation,
+            sequence: slot.sequence,
+            partition: request.partition,
+            map_epoch: request.map_epoch,
+        };
+        let mut sent = Ok(());
+        if let (Some(staged), Some(staging), Some(place)) = (staged, &self.staging, slot.staging) {
+            sent = write_pieces(outbox, staging, place, staged.value.len(), pieces);
+        }
+        let sent = sent.and_then(|()| outbox.send(&[&header.encode(), request.key, value]));
+        // At once: a request that waits for its doorbell waits for its reply longer.
+        match sent.and_then(|()| outbox.ring()) {
+            Ok(()) => {
+                self.counters.requests += 1;
+                self.counters.resent += u64::from(slot.ever_sent);
+                slot.ever_sent = true;
+                slot.phase = Phase::Sent;
+            }
+            Err(locus_fabric::PostError::SendQueueFull(_)) => {
+                self.counters.send_waits += 1;
+                self.drive(&channel.hub, channel.member);
+            }
+            Err(error) => self.lose(Loss::Refused(error)),
+        }
+    }
+
+    /// Brings a value to its place in the staging region's image, once; says how many WRITEs it takes. None while all
+    /// places are taken.
+    fn stage(&mut self, channel: &Channel<N>, index: u32, staged: &Staged<'_>) -> Option<usize> {
+        let slot = &mut self.window.slots[index as usize];
+        let staging = self.staging.as_mut()?;
+        if slot.staging.is_none() {
+            slot.staging = staging.put(staged.value);
+        }
+        if slot.staging.is_none() {
+            self.drive(&channel.hub, channel.member);
+            return None;
+        }
+        Some(staged.value.len().div_ceil(channel.hub.nic().properties().transfer_bytes_max))
+    }
+
+    /// Handles what has arrived, and says whether there was anything.
+    #[inline]
+    fn drive(&mut self, hub: &Hub<N>, member: u16) -> bool {
+        let any = hub.drain(member, |completion| self.complete(completion));
+        if !any {
+            self.counters.empty_polls += 1;
+            if self.state == State::Connected && !self.link.alive() {
+                self.lose(Loss::PeerGone);
+            }
+        }
+        any
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &Completion) {
+        // Of a queue pair that is gone.
+        if !self.tag.owns(completion.id) {
+            return;
+        }
+        if completion.status != Status::Success {
+            self.lose(Loss::Broken(completion.status));
+            return;
+        }
+        let Some(outbox) = &mut self.outbox else { return };
+        match tag::kind(completion.id) {
+            Kind::Send(number) => outbox.completed(number),
+            Kind::Receive(slot) => {
+                match self.inbox.take(&mut outbox.pair, self.tag, slot, completion.bytes) {
+                    Ok(message) => self.arrived(message),
+                    Err(error) => self.lose(Loss::Refused(error)),
+                }
+            }
+        }
+    }
+
+    /// Matches a reply with its call.
+    #[inline]
+    fn arrived(&mut self, message: Message) {
+        let header = match ReplyHeader::parse(&message) {
+            Ok(header) if header.incarnation == self.incarnation => header,
+            Ok(_) => return self.lose(Loss::WrongIncarnation),
+            Err(error) => return self.lose(Loss::Malformed(error)),
+        };
+        let Some(index) = self.window.answered_by(header.sequence) else {
+            self.counters.foreign_replies += 1;
+            return;
+        };
+        if self.window.slots[index as usize].abandoned {
+            self.counters.unclaimed_replies += 1;
+            self.release(index);
+        } else {
+            self.counters.replies += 1;
+            self.window.slots[index as usize].phase = Phase::Answered(header, message);
+        }
+    }
+}
+
+/// Posts the WRITEs of a value.
+fn write_pieces<N: Nic>(
+    outbox: &mut Outbox<N>,
+    staging: &Staging<N>,
+    place: u32,
+    bytes: usize,
+    pieces: usize,
+) -> Result<(), locus_fabric::PostError> {
+    let piece_bytes = bytes.div_ceil(pieces.max(1)).max(1);
+    for at in (0..bytes).step_by(piece_bytes) {
+        let (from, to) = staging.piece(place, at, piece_bytes.min(bytes - at));
+        outbox.write(from, to)?;
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_size(what: &'static str, bytes: usize, limit: usize) -> Result<(), RpcError> {
+    if bytes > limit {
+        return Err(RpcError::TooLarge { what, bytes, limit });
+    }
+    Ok(())
+}

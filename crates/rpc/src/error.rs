@@ -1,0 +1,122 @@
+//! What can go wrong in a call, and what it means for the caller.
+
+use crate::FrameError;
+use locus_fabric::{FabricError, PostError, Status};
+
+/// Why a call or a channel failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RpcError {
+    /// The server is lost. Nothing that this call would have changed was changed.
+    #[error("the server {peer} is lost: {cause}")]
+    ServerLost {
+        /// Who it was.
+        peer: String,
+        /// How that showed.
+        cause: Loss,
+    },
+    /// The server was lost while the mutation was under way: it may have been executed or not.
+    #[error(
+        "the server was lost during the change, which may have been made or not: read the key to find out"
+    )]
+    OutcomeUnknown,
+    /// More calls wait for a slot than may.
+    #[error("{0} calls wait for a slot of the channel, which is the limit: await some first")]
+    WindowFull(usize),
+    /// A key or value is over its limit.
+    #[error("a {what} of {bytes} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Key or value.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A limit of the server or the channel was reached.
+    #[error("{what}: the limit is {limit}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The server granted no staging region for values that travel outside the frame.
+    #[error("the channel has no staging region for values that do not fit a frame")]
+    NoStaging,
+    /// The peer broke the protocol of this crate.
+    #[error("{peer} broke the protocol: {what}")]
+    Protocol {
+        /// Who.
+        peer: String,
+        /// What it did.
+        what: &'static str,
+    },
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+/// How it showed that the peer of a channel is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The link to it is closed.
+    #[error("its process is gone or closed the link")]
+    PeerGone,
+    /// A work request failed.
+    #[error("the queue pair broke: {0:?}")]
+    Broken(Status),
+    /// A work request was refused.
+    #[error("the queue pair refused a request: {0}")]
+    Refused(PostError),
+    /// What arrived is no frame.
+    #[error("it sent what is no frame: {0}")]
+    Malformed(FrameError),
+    /// Frames name another incarnation of the server.
+    #[error("frames name another incarnation of the server")]
+    WrongIncarnation,
+    /// A sequence that no honest client sends.
+    #[error("a sequence number is older than its slot allows")]
+    Sequence,
+    /// More replies wait for a peer than its window has requests.
+    #[error("it does not take its replies")]
+    Stalled,
+    /// The same session came back over another channel.
+    #[error("its session came back over another channel")]
+    Replaced,
+    /// This side closed the channel.
+    #[error("the channel was closed on this side")]
+    Closed,
+}
+
+impl Loss {
+    /// How many kinds there are, for counters.
+    pub const KINDS: usize = 9;
+
+    /// The kind's number, for counters.
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::PeerGone => 0,
+            Self::Broken(_) => 1,
+            Self::Refused(_) => 2,
+            Self::Malformed(_) => 3,
+            Self::WrongIncarnation => 4,
+            Self::Sequence => 5,
+            Self::Stalled => 6,
+            Self::Replaced => 7,
+            Self::Closed => 8,
+        }
+    }
+
+    /// The kinds' names, in the order of [`Loss::kind`].
+    pub const NAMES: [&'static str; Self::KINDS] = [
+        "peer gone",
+        "queue pair broken",
+        "request refused",
+        "malformed frame",
+        "wrong incarnation",
+        "sequence violation",
+        "stalled",
+        "replaced",
+        "closed",
+    ];
+}

@@ -1,0 +1,143 @@
+//! One completion queue for all channels of a client core, so that the core can sleep on all of them at once.
+//!
+//! Whoever polls takes its own completions and puts those of others into their mailboxes.
+
+use crate::RpcError;
+use locus_fabric::{Completion, CompletionQueue, FabricError, Nic, Park};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+
+/// A completion queue that channels share. Clones are handles of the same one; it stays on the thread that made it.
+pub struct Hub<N: Nic> {
+    nic: N,
+    inner: Rc<RefCell<Inner<N>>>,
+}
+
+struct Inner<N: Nic> {
+    queue: N::CompletionQueue,
+    /// How many completions the queue can hold, and how many its members may have outstanding.
+    depth: usize,
+    promised: usize,
+    mailboxes: Vec<Mailbox>,
+    connections: u16,
+    batch: [Completion; 16],
+    /// How many completions lie in mailboxes.
+    waiting: usize,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    /// What this member may have outstanding; zero if the place is free.
+    promised: usize,
+    mail: VecDeque<Completion>,
+}
+
+impl<N: Nic> Clone for Hub<N> {
+    fn clone(&self) -> Self {
+        Self { nic: self.nic.clone(), inner: self.inner.clone() }
+    }
+}
+
+impl<N: Nic> Hub<N> {
+    /// A hub for the calling thread, whose channels may have `depth` work requests outstanding together.
+    pub fn new(nic: &N, depth: usize) -> Result<Self, FabricError> {
+        let inner = Inner {
+            queue: nic.create_completion_queue(depth)?,
+            depth,
+            promised: 0,
+            mailboxes: Vec::new(),
+            connections: 0,
+            batch: [Completion::EMPTY; 16],
+            waiting: 0,
+        };
+        Ok(Self { nic: nic.clone(), inner: Rc::new(RefCell::new(inner)) })
+    }
+
+    /// The NIC.
+    pub fn nic(&self) -> &N {
+        &self.nic
+    }
+
+    /// Makes room for a member that may have so many work requests outstanding.
+    pub(crate) fn join(&self, promised: usize) -> Result<u16, RpcError> {
+        let inner = &mut *self.inner.borrow_mut();
+        if inner.promised + promised > inner.depth {
+            return Err(RpcError::Limit {
+                what: "work requests of all channels of a hub",
+                limit: inner.depth,
+            });
+        }
+        let place = match inner.mailboxes.iter().position(|mailbox| mailbox.promised == 0) {
+            Some(place) => place,
+            None if inner.mailboxes.len() > usize::from(u16::MAX) => {
+                return Err(RpcError::Limit { what: "channels of a hub", limit: usize::from(u16::MAX) });
+            }
+            None => {
+                inner.mailboxes.push(Mailbox::default());
+                inner.mailboxes.len() - 1
+            }
+        };
+        inner.promised += promised;
+        inner.mailboxes[place] = Mailbox { promised, mail: VecDeque::with_capacity(promised) };
+        Ok(place as u16)
+    }
+
+    pub(crate) fn leave(&self, member: u16) {
+        let inner = &mut *self.inner.borrow_mut();
+        let mailbox = std::mem::take(&mut inner.mailboxes[usize::from(member)]);
+        inner.promised -= mailbox.promised;
+        inner.waiting -= mailbox.mail.len();
+    }
+
+    /// A number that no recent connection of this hub had.
+    pub(crate) fn connection(&self) -> u16 {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.connections = inner.connections.wrapping_add(1);
+        inner.connections
+    }
+
+    /// The queue, to make a queue pair with.
+    pub(crate) fn with_queue<R>(&self, action: impl FnOnce(&N::CompletionQueue) -> R) -> R {
+        action(&self.inner.borrow().queue)
+    }
+
+    /// Polls, hands the member's completions to `handle`, and says whether there were any.
+    #[inline]
+    pub(crate) fn drain(&self, member: u16, mut handle: impl FnMut(&Completion)) -> bool {
+        let inner = &mut *self.inner.borrow_mut();
+        let mut any = false;
+        if inner.waiting > 0 {
+            while let Some(completion) = inner.mailboxes[usize::from(member)].mail.pop_front() {
+                inner.waiting -= 1;
+                any = true;
+                handle(&completion);
+            }
+        }
+        let count = inner.queue.poll(&mut inner.batch);
+        for completion in &inner.batch[..count] {
+            let owner = crate::tag::owner(completion.id);
+            if owner == usize::from(member) {
+                any = true;
+                handle(completion);
+            } else if let Some(mailbox) = inner.mailboxes.get_mut(owner)
+                && mailbox.promised > 0
+            {
+                mailbox.mail.push_back(*completion);
+                inner.waiting += 1;
+            }
+        }
+        any
+    }
+}
+
+impl<N: Nic> Park for Hub<N> {
+    fn prepare(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.waiting == 0 && inner.queue.prepare()
+    }
+    fn park(&self, timeout: Duration) {
+        self.inner.borrow().queue.park(timeout);
+    }
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.inner.borrow().queue.waker()
+    }
+}

@@ -1,0 +1,568 @@
+//! The server's end of all channels to one core: takes requests in batches, answers them, and drops clients that break
+//! the rules without anyone else noticing.
+
+use crate::{
+    Descriptor, FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, MUTATION, Pair, ReplyHeader,
+    RequestHeader, RpcError, ServerCounters, SessionId, SessionLimits,
+    frame::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
+    inbox::{Inbox, Message},
+    outbox::{Buffers, Outbox},
+    sessions::{Kept, Slots, Verdict},
+    tag::{self, Kind, Tag},
+};
+use locus_fabric::{
+    Completion, CompletionQueue, FabricError, Facts, Nic, PostError, QueuePair, QueuePairConfig, Status,
+};
+use std::collections::VecDeque;
+
+/// The limits of a server core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// How requests and replies travel.
+    pub pair: Pair,
+    /// How many channels there may be at once.
+    pub channels_max: usize,
+    /// The largest window that a channel may have.
+    pub window_max: usize,
+    /// What is remembered of clients that are not connected.
+    pub sessions: SessionLimits,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self { pair: Pair::default(), channels_max: 256, window_max: 64, sessions: SessionLimits::default() }
+    }
+}
+
+/// Names a channel of a server core; never another one while the server lives, short of 2^15 reuses of its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChannelId {
+    place: u16,
+    connection: u16,
+}
+
+/// What the client must be told of a channel that was accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The channel.
+    pub channel: ChannelId,
+    /// For [`Channel::connect`](crate::Channel::connect).
+    pub facts: Facts,
+    /// The same.
+    pub greeting: Greeting,
+}
+
+/// A channel that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Which.
+    pub channel: ChannelId,
+    /// Its session, which is kept for a while.
+    pub session: SessionId,
+    /// Why.
+    pub cause: Loss,
+}
+
+/// A request that arrived, checked; its bytes stay where they are until it is dropped.
+pub struct Incoming {
+    message: Message,
+    header: RequestHeader,
+    channel: ChannelId,
+    session: SessionId,
+}
+
+impl Incoming {
+    /// What to do.
+    pub fn opcode(&self) -> u8 {
+        self.header.opcode
+    }
+
+    /// Whether it is executed at most once.
+    pub fn is_mutation(&self) -> bool {
+        self.header.opcode >= MUTATION
+    }
+
+    /// The partition of the key, as the client says.
+    pub fn partition(&self) -> u16 {
+        self.header.partition
+    }
+
+    /// The epoch of the partition map that the client uses.
+    pub fn map_epoch(&self) -> u32 {
+        self.header.map_epoch
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        &self.message[REQUEST_HEADER_BYTES..][..usize::from(self.header.key_bytes)]
+    }
+
+    /// The value, if it is in the frame; empty if it is described.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        if self.header.described { &[] } else { self.body() }
+    }
+
+    /// Where the value is in the client's staging region, if it is there. What it says is yet to be checked.
+    pub fn described(&self) -> Option<Descriptor> {
+        if self.header.described { Descriptor::parse(self.body()).ok() } else { None }
+    }
+
+    /// Where it came from.
+    pub fn channel(&self) -> ChannelId {
+        self.channel
+    }
+
+    /// Whose it is.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.message[REQUEST_HEADER_BYTES + usize::from(self.header.key_bytes)..]
+    }
+}
+
+/// The answer to a request; the value is given in parts beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// How it went.
+    pub status: u8,
+    /// The record's version.
+    pub version: u64,
+    /// Where the value is, if it does not fit the frame; then there are no parts.
+    pub described: Option<Descriptor>,
+}
+
+struct Connection<N: Nic> {
+    outbox: Outbox<N>,
+    inbox: Inbox<N>,
+    tag: Tag,
+    id: ChannelId,
+    session: SessionId,
+    slots: Slots,
+    /// Replies that found the send queue full.
+    backlog: VecDeque<Vec<u8>>,
+    /// Whether it is on the list of those to ring.
+    touched: bool,
+    /// The completions it may cause.
+    promised: usize,
+}
+
+/// All channels of one server core. Stays on the thread that made it.
+pub struct Server<N: Nic> {
+    nic: N,
+    queue: N::CompletionQueue,
+    config: ServerConfig,
+    incarnation: u64,
+    folded: u32,
+    connections: Vec<Option<Connection<N>>>,
+    connection_count: u16,
+    /// How many completions the queue holds, and how many channels may cause.
+    depth: usize,
+    promised: usize,
+    kept: Kept,
+    /// Places of connections with posts that were not rung.
+    touched: Vec<u16>,
+    /// Places of connections with a backlog.
+    backlogged: Vec<u16>,
+    dropped: VecDeque<Dropped>,
+    completions: Box<[Completion; BATCH_MAX]>,
+    counters: ServerCounters,
+    now_ns: u64,
+}
+
+/// The most requests that one poll gives.
+pub const BATCH_MAX: usize = 32;
+
+/// The most parts of a reply's value.
+pub const PARTS_MAX: usize = 7;
+
+impl<N: Nic> Server<N> {
+    /// A server core without channels, for the calling thread. `incarnation` is of this life of the server.
+    pub fn new(nic: &N, incarnation: u64, config: ServerConfig) -> Result<Self, RpcError> {
+        config.pair.check()?;
+        let wanted = config.channels_max.saturating_mul(promise(config.window_max));
+        let depth = wanted.min(nic.properties().completions_max);
+        Ok(Self {
+            nic: nic.clone(),
+            queue: nic.create_completion_queue(depth)?,
+            incarnation,
+            folded: crate::fold(incarnation),
+            connections: Vec::new(),
+            connection_count: 0,
+            depth,
+            promised: 0,
+            kept: Kept::new(config.sessions.clone()),
+            touched: Vec::with_capacity(config.channels_max),
+            backlogged: Vec::new(),
+            dropped: VecDeque::new(),
+            completions: Box::new([Completion::EMPTY; BATCH_MAX]),
+            counters: ServerCounters::default(),
+            now_ns: 0,
+            config,
+        })
+    }
+
+    /// What the core sleeps on.
+    pub fn park(&self) -> &N::CompletionQueue {
+        &self.queue
+    }
+
+    /// What the core did so far.
+    pub fn counters(&self) -> ServerCounters {
+        self.counters
+    }
+
+    /// How many channels there are.
+    pub fn channels(&self) -> usize {
+        self.connections.iter().flatten().count()
+    }
+
+    /// How many sessions of lost clients are kept.
+    pub fn sessions_kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Takes the next of the channels that ended since the last call.
+    pub fn take_dropped(&mut self) -> Option<Dropped> {
+        self.dropped.pop_front()
+    }
+
+    /// Tells the time, by whatever clock, and forgets sessions whose time is over. A few times a second is enough.
+    pub fn housekeep(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.counters.forgotten += self.kept.expire(now_ns) as u64;
+    }
+
+    /// Accepts a client's channel over a link. If its session is known, it goes on; a living channel of the same session
+    /// is dropped.
+    pub fn accept(
+        &mut self,
+        link: &N::Link,
+        facts: Facts,
+        session: SessionId,
+        window: usize,
+    ) -> Result<Accepted, RpcError> {
+        let limit = self.config.window_max.min(self.nic.properties().queue_depth_max / 2);
+        if !window.is_power_of_two() || window > limit {
+            return Err(RpcError::Limit { what: "the window, a power of two", limit });
+        }
+        self.end_session_channel(session);
+        let place = self.place(promise(window))?;
+        self.connection_count = self.connection_count.wrapping_add(1) & 0x7fff;
+        let id = ChannelId { place, connection: self.connection_count };
+        let (mut connection, own_facts) = self.connect(link, facts, id, session, window)?;
+        let resumed = match self.kept.resume(session) {
+            Some(slots) if slots.window() == window => {
+                connection.slots = slots;
+                true
+            }
+            // A session with another window is not the one we knew.
+            Some(_) | None => false,
+        };
+        self.promised += connection.promised;
+        self.counters.accepted += 1;
+        self.counters.resumed += u64::from(resumed);
+        self.connections[usize::from(place)] = Some(connection);
+        let greeting = Greeting { incarnation: self.incarnation, resumed };
+        Ok(Accepted { channel: id, facts: own_facts, greeting })
+    }
+
+    /// Ends a channel, whose session is kept: for instance when the link to its client is gone.
+    pub fn end(&mut self, channel: ChannelId, cause: Loss) {
+        if self.connection(channel).is_some() {
+            self.drop_connection(channel.place, cause);
+        }
+    }
+
+    /// Adds requests that arrived to `into`, up to [`BATCH_MAX`] at a time, and says how many. Also starts whatever
+    /// replies were posted. All requests given out should be answered before the next poll, so that none starves.
+    #[inline]
+    pub fn poll(&mut self, into: &mut Vec<Incoming>) -> usize {
+        self.flush();
+        if !self.backlogged.is_empty() {
+            self.retry_backlogs();
+        }
+        let before = into.len();
+        let count = self.queue.poll(&mut self.completions[..]);
+        for index in 0..count {
+            let completion = self.completions[index];
+            self.complete(&completion, into);
+        }
+        self.counters.empty_polls += u64::from(count == 0);
+        into.len() - before
+    }
+
+    /// Answers a request. `parts` (at most [`PARTS_MAX`], together at most [`INLINE_VALUE_BYTES_MAX`] bytes) are the
+    /// value. Nothing is sent before [`Server::flush`] or the next poll. A mutation's outcome is remembered even if its
+    /// client is gone.
+    ///
+    /// # Panics
+    /// When the parts are too many or too long: a bug of the caller.
+    #[inline]
+    pub fn reply(&mut self, request: &Incoming, answer: &Answer, parts: &[&[u8]]) {
+        let place = usize::from(request.channel.place);
+        let connection = match self.connections.get_mut(place) {
+            Some(Some(connection)) if connection.id == request.channel => connection,
+            _ => match self.settle(request, answer) {
+                Some(connection) => connection,
+                None => return,
+            },
+        };
+        if request.is_mutation() {
+            connection.slots.executed(request.header.sequence, answer.status, answer.version);
+        }
+        let place = connection.id.place;
+        self.post(place, request.header.sequence, answer, parts);
+    }
+
+    /// Starts all replies that were posted: one doorbell per channel and batch.
+    #[inline]
+    pub fn flush(&mut self) {
+        while let Some(place) = self.touched.pop() {
+            let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
+            connection.touched = false;
+            if let Err(error) = connection.outbox.ring() {
+                self.drop_connection(place, Loss::Refused(error));
+            }
+        }
+    }
+
+    /// The free place that a new connection takes, if the limits allow one.
+    fn place(&mut self, promise: usize) -> Result<u16, RpcError> {
+        let limit = self.config.channels_max.min(usize::from(u16::MAX));
+        if self.promised + promise > self.depth {
+            return Err(RpcError::Limit {
+                what: "work requests of all channels of a server core",
+                limit: self.depth,
+            });
+        }
+        if let Some(place) = self.connections.iter().position(Option::is_none) {
+            return Ok(place as u16);
+        }
+        if self.connections.len() >= limit {
+            return Err(RpcError::Limit { what: "channels of a server core", limit });
+        }
+        self.connections.push(None);
+        Ok((self.connections.len() - 1) as u16)
+    }
+
+    /// Makes and connects the queue pair of a channel.
+    fn connect(
+        &self,
+        link: &N::Link,
+        facts: Facts,
+        id: ChannelId,
+        session: SessionId,
+        window: usize,
+    ) -> Result<(Connection<N>, Facts), RpcError> {
+        let properties = self.nic.properties();
+        let config = QueuePairConfig {
+            send_depth: 2 * window,
+            receive_depth: window,
+            inline_bytes: FRAME_BYTES_MAX.min(properties.inline_bytes_max),
+            message_bytes: FRAME_BYTES_MAX,
+            ..QueuePairConfig::default()
+        };
+        let mut pair = self.nic.create_queue_pair(link, &config, &self.queue, &self.queue)?;
+        let tag = Tag::new(id.place, id.connection);
+        let inbox = Inbox::new(&self.nic, window, FRAME_BYTES_MAX)?;
+        inbox.post_all(&mut pair, tag).map_err(|_| FabricError::State("RECVs were refused"))?;
+        let own_facts = pair.facts(link)?;
+        pair.connect(facts)?;
+        let reply_bytes = REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX;
+        let buffers = Buffers::new(&self.nic, window, reply_bytes, config.inline_bytes)?;
+        let connection = Connection {
+            outbox: Outbox::new(pair, tag, config.send_depth, config.inline_bytes, buffers),
+            inbox,
+            tag,
+            id,
+            session,
+            slots: Slots::new(window),
+            backlog: VecDeque::new(),
+            touched: false,
+            promised: promise(window),
+        };
+        Ok((connection, own_facts))
+    }
+
+    fn connection(&mut self, channel: ChannelId) -> Option<&mut Connection<N>> {
+        let connection = self.connections.get_mut(usize::from(channel.place))?.as_mut()?;
+        (connection.id == channel).then_some(connection)
+    }
+
+    fn connection_of(&mut self, session: SessionId) -> Option<&mut Connection<N>> {
+        self.connections.iter_mut().flatten().find(|connection| connection.session == session)
+    }
+
+    fn end_session_channel(&mut self, session: SessionId) {
+        if let Some(connection) = self.connection_of(session) {
+            let place = connection.id.place;
+            self.drop_connection(place, Loss::Replaced);
+        }
+    }
+
+    /// Ends a channel and keeps its session.
+    #[cold]
+    fn drop_connection(&mut self, place: u16, cause: Loss) {
+        let Some(connection) = self.connections[usize::from(place)].take() else { return };
+        self.promised -= connection.promised;
+        self.counters.dropped[cause.kind()] += 1;
+        self.dropped.push_back(Dropped { channel: connection.id, session: connection.session, cause });
+        connection.outbox.close();
+        let forgot = self.kept.keep(connection.session, connection.slots, self.now_ns);
+        self.counters.forgotten += u64::from(forgot);
+        self.backlogged.retain(|other| *other != place);
+        self.touched.retain(|other| *other != place);
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+        let place = tag::owner(completion.id);
+        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        // Of a queue pair that is gone.
+        if !connection.tag.owns(completion.id) {
+            return;
+        }
+        if completion.status != Status::Success {
+            return self.drop_connection(place as u16, Loss::Broken(completion.status));
+        }
+        match tag::kind(completion.id) {
+            Kind::Send(number) => connection.outbox.completed(number),
+            Kind::Receive(slot) => {
+                if let Err(cause) = self.receive(place, slot, completion.bytes, into) {
+                    self.drop_connection(place as u16, cause);
+                }
+            }
+        }
+    }
+
+    /// Takes one request in, or answers it if it was executed before.
+    #[inline]
+    fn receive(&mut self, place: usize, slot: u32, bytes: u32, into: &mut Vec<Incoming>) -> Result<(), Loss> {
+        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
+        let (pair, tag) = (&mut connection.outbox.pair, connection.tag);
+        let message = connection.inbox.take(pair, tag, slot, bytes).map_err(Loss::Refused)?;
+        let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
+        if header.incarnation != self.folded {
+            return Err(Loss::WrongIncarnation);
+        }
+        match connection.slots.arrived(header.sequence, header.opcode >= MUTATION) {
+            Verdict::Execute => {
+                self.counters.requests += 1;
+                let (channel, session) = (connection.id, connection.session);
+                into.push(Incoming { message, header, channel, session });
+                Ok(())
+            }
+            Verdict::Repeat { status, version } => {
+                self.counters.duplicates += 1;
+                let answer = Answer { status, version, described: None };
+                self.post(place as u16, header.sequence, &answer, &[]);
+                Ok(())
+            }
+            Verdict::UnderWay => {
+                self.counters.duplicates_under_way += 1;
+                Ok(())
+            }
+            Verdict::Violation => Err(Loss::Sequence),
+        }
+    }
+
+    /// The channel of a request is gone: notes the outcome in the session, and finds the channel over which it came back.
+    #[cold]
+    fn settle(&mut self, request: &Incoming, answer: &Answer) -> Option<&mut Connection<N>> {
+        self.counters.undelivered += 1;
+        if request.is_mutation()
+            && let Some(slots) = self.kept.get_mut(request.session)
+        {
+            slots.executed(request.header.sequence, answer.status, answer.version);
+        }
+        self.connection_of(request.session)
+    }
+
+    /// Posts a reply, or puts it into the backlog if the send queue is full.
+    #[inline]
+    fn post(&mut self, place: u16, sequence: u64, answer: &Answer, parts: &[&[u8]]) {
+        let Some(connection) = &mut self.connections[usize::from(place)] else { return };
+        self.counters.replies += 1;
+        let descriptor = answer.described.map(|descriptor| descriptor.encode());
+        let mut pieces: [&[u8]; PARTS_MAX + 1] = [&[]; PARTS_MAX + 1];
+        let mut value_bytes = 0;
+        let mut count = 1;
+        for part in parts.iter().copied().chain(descriptor.as_ref().map(|bytes| &bytes[..])) {
+            pieces[count] = part;
+            value_bytes += part.len();
+            count += 1;
+        }
+        assert!(value_bytes <= INLINE_VALUE_BYTES_MAX, "a reply's value of {value_bytes} bytes");
+        let header = ReplyHeader {
+            status: answer.status,
+            described: descriptor.is_some(),
+            value_bytes: value_bytes as u32,
+            incarnation: self.folded,
+            sequence,
+            version: answer.version,
+        }
+        .encode();
+        pieces[0] = &header;
+        let full = PostError::SendQueueFull(0);
+        let posted = if connection.backlog.is_empty() && connection.outbox.room(1) {
+            connection.outbox.send(&pieces[..count])
+        } else {
+            Err(full)
+        };
+        match posted {
+            Ok(()) if connection.touched => {}
+            Ok(()) => {
+                connection.touched = true;
+                self.touched.push(place);
+            }
+            Err(PostError::SendQueueFull(_)) => self.hold_back(place, pieces[..count].concat()),
+            Err(error) => self.drop_connection(place, Loss::Refused(error)),
+        }
+    }
+
+    /// Keeps a reply until the client's send queue has room. An honest client never has more replies to come than its
+    /// window has slots.
+    #[cold]
+    fn hold_back(&mut self, place: u16, frame: Vec<u8>) {
+        let Some(connection) = &mut self.connections[usize::from(place)] else { return };
+        self.counters.backpressure += 1;
+        if connection.backlog.is_empty() {
+            self.backlogged.push(place);
+        }
+        connection.backlog.push_back(frame);
+        if connection.backlog.len() > connection.slots.window() {
+            self.drop_connection(place, Loss::Stalled);
+        }
+    }
+
+    #[cold]
+    fn retry_backlogs(&mut self) {
+        for place in std::mem::take(&mut self.backlogged) {
+            let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
+            let mut outcome = Ok(());
+            while outcome.is_ok()
+                && connection.outbox.room(1)
+                && let Some(frame) = connection.backlog.front()
+            {
+                outcome = connection.outbox.send(&[frame]);
+                if outcome.is_ok() {
+                    connection.backlog.pop_front();
+                }
+            }
+            match outcome.and_then(|()| connection.outbox.ring()) {
+                Ok(()) | Err(PostError::SendQueueFull(_)) if connection.backlog.is_empty() => {}
+                Ok(()) | Err(PostError::SendQueueFull(_)) => self.backlogged.push(place),
+                Err(error) => self.drop_connection(place, Loss::Refused(error)),
+            }
+        }
+    }
+}
+
+/// The completions that a channel of this window may cause: of its RECVs and of its sends.
+fn promise(window: usize) -> usize {
+    3 * window
+}

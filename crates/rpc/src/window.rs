@@ -1,0 +1,119 @@
+//! The slots of a client's channel: each carries one request at a time, and its sequence says which.
+//!
+//! Slot `i` of a window of W uses the sequences `i + W`, `i + 2W`, and so on, so the server can tell a repeated request
+//! from a new one by the slot alone (see [`sessions`](crate::sessions)).
+
+use crate::{ReplyHeader, inbox::Message};
+
+/// Where the request of a slot is.
+pub(crate) enum Phase {
+    /// The slot is free.
+    Free,
+    /// To be sent, by the future that holds the slot, when the channel is connected.
+    Unsent,
+    /// Sent over the present connection.
+    Sent,
+    /// Answered; the future takes it from here.
+    Answered(ReplyHeader, Message),
+    /// A mutation that was sent to a server which has forgotten it, or to one before the present one.
+    Unknown,
+}
+
+/// One slot.
+pub(crate) struct Slot {
+    pub sequence: u64,
+    pub phase: Phase,
+    /// Whether the request was ever sent, over whatever connection.
+    pub ever_sent: bool,
+    /// Whether it is a mutation.
+    pub mutation: bool,
+    /// Whether the future that held the slot is gone; then the reply frees it.
+    pub abandoned: bool,
+    /// The staging place that holds the request's value.
+    pub staging: Option<u32>,
+}
+
+/// The slots of a channel.
+pub(crate) struct Window {
+    pub slots: Box<[Slot]>,
+    free: Vec<u32>,
+    mask: u64,
+}
+
+impl Window {
+    /// All slots free. `window` is a power of two.
+    pub fn new(window: usize) -> Self {
+        let slot = |sequence| Slot {
+            sequence,
+            phase: Phase::Free,
+            ever_sent: false,
+            mutation: false,
+            abandoned: false,
+            staging: None,
+        };
+        Self {
+            slots: (0..window as u64).map(slot).collect(),
+            // The lowest on top: a client that uses few slots stays on few cache lines.
+            free: (0..window as u32).rev().collect(),
+            mask: window as u64 - 1,
+        }
+    }
+
+    /// Takes a free slot for a new request.
+    #[inline]
+    pub fn acquire(&mut self, mutation: bool) -> Option<u32> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[index as usize];
+        slot.sequence += self.mask + 1;
+        slot.phase = Phase::Unsent;
+        slot.ever_sent = false;
+        slot.mutation = mutation;
+        slot.abandoned = false;
+        Some(index)
+    }
+
+    /// Gives a slot back, and what it held of the staging region.
+    #[inline]
+    pub fn release(&mut self, index: u32) -> Option<u32> {
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Free;
+        self.free.push(index);
+        slot.staging.take()
+    }
+
+    /// The slot whose sent request a reply of this sequence answers.
+    #[inline]
+    pub fn answered_by(&self, sequence: u64) -> Option<u32> {
+        let index = sequence & self.mask;
+        let slot = &self.slots[index as usize];
+        (slot.sequence == sequence && matches!(slot.phase, Phase::Sent)).then_some(index as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_use_of_a_slot_has_a_sequence_of_its_own() {
+        let mut window = Window::new(2);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..3 {
+            let slots = [window.acquire(true).unwrap(), window.acquire(true).unwrap()];
+            assert!(window.acquire(false).is_none());
+            for index in slots {
+                let sequence = window.slots[index as usize].sequence;
+                assert!(seen.insert(sequence));
+                assert_eq!(window.answered_by(sequence), None, "not sent yet");
+                window.slots[index as usize].phase = Phase::Sent;
+                assert_eq!(window.answered_by(sequence), Some(index));
+                assert_eq!(window.answered_by(sequence + 2), None);
+                window.release(index);
+                assert_eq!(window.answered_by(sequence), None);
+            }
+            assert_eq!(window.free.len(), 2);
+        }
+        // None below the window, which the server takes for no request.
+        assert!(seen.iter().all(|sequence| *sequence >= 2));
+    }
+}
