@@ -5,15 +5,17 @@
 //! (they are then sent again, with the same sequence) or closed.
 
 use crate::{
-    ChannelCounters, DESCRIPTOR_BYTES, Descriptor, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX,
-    KEY_BYTES_MAX, Loss, MUTATION, Pair, ReplyHeader, RequestHeader, RpcError, Staging,
+    ChannelCounters, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair,
+    ReplyHeader, RequestHeader, RpcError, Staged, Staging,
     frame::REPLY_HEADER_BYTES,
     inbox::{Inbox, Message},
     outbox::{Buffers, Outbox},
     tag::{self, Kind, Tag},
     window::{Phase, Window},
 };
-use locus_fabric::{Completion, FabricError, Facts, Link, Nic, QueuePair, QueuePairConfig, Status};
+use locus_fabric::{
+    Completion, FabricError, Facts, Link, Nic, PostError, QueuePair, QueuePairConfig, Status,
+};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -25,30 +27,35 @@ use std::{
 pub struct ChannelConfig {
     /// How requests and replies travel.
     pub pair: Pair,
-    /// How many requests may be under way: a power of two.
+    /// How many requests may be under way.
     pub window: usize,
     /// How many calls may wait for a slot.
     pub waiting_max: usize,
+    /// Whether calls of a lost channel stay pending until it is connected again or closed, in place of ending. For owners
+    /// that watch [`Channel::lost`].
+    pub hold_calls: bool,
 }
 
 impl Default for ChannelConfig {
     fn default() -> Self {
-        Self { pair: Pair::default(), window: 16, waiting_max: 1 << 10 }
+        Self { pair: Pair::default(), window: 16, waiting_max: 1 << 10, hold_calls: false }
     }
 }
 
 /// What to ask of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What to do; from [`MUTATION`] on it is executed at most once.
+    /// What to do; the numbers belong to the store.
     pub opcode: u8,
+    /// Whether it changes something, so that it must be executed at most once.
+    pub mutates: bool,
     /// The partition of the key.
     pub partition: u16,
     /// The epoch of the partition map by which this server owns it.
     pub map_epoch: u32,
     /// The key.
     pub key: &'a [u8],
-    /// The value, if it travels in the frame.
+    /// The value. One longer than [`INLINE_VALUE_BYTES_MAX`] goes through the staging region.
     pub value: &'a [u8],
 }
 
@@ -59,10 +66,8 @@ pub struct Reply<'a> {
     pub status: u8,
     /// The record's version.
     pub version: u64,
-    /// The value, if it travelled in the frame; empty if it is described.
+    /// The value.
     pub value: &'a [u8],
-    /// Where the value is, if it did not fit the frame.
-    pub described: Option<Descriptor>,
 }
 
 /// A channel to one server core. Stays on the thread of its hub.
@@ -120,8 +125,8 @@ impl<N: Nic> Channel<N> {
         config.pair.check()?;
         let nic = hub.nic();
         let limit = nic.properties().queue_depth_max / 2;
-        if !config.window.is_power_of_two() || config.window > limit {
-            return Err(RpcError::Limit { what: "the window, a power of two", limit });
+        if config.window == 0 || config.window > limit {
+            return Err(RpcError::Limit { what: "the window", limit });
         }
         let pair_config = queue_pair_config(nic, config.window);
         let inbox = Inbox::new(nic, config.window, REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX)?;
@@ -184,7 +189,7 @@ impl<N: Nic> Channel<N> {
         self.facts()
     }
 
-    /// Gives the channel a staging region, for [`Channel::call_staged`]. After a reconnect, before connecting, it needs a
+    /// Gives the channel a staging region, for values that do not fit a frame. After a reconnect, before connecting, it needs a
     /// new one.
     pub fn set_staging(&self, staging: Staging<N>) {
         self.inner.borrow_mut().staging = Some(staging);
@@ -225,48 +230,35 @@ impl<N: Nic> Channel<N> {
         self.inner.borrow_mut().drive(&self.hub, self.member)
     }
 
+    /// Whether the channel has a staging region.
+    pub fn has_staging(&self) -> bool {
+        self.inner.borrow().staging.is_some()
+    }
+
     /// Sends a request and waits for its reply, which `on_reply` sees in place. When the window is full, waits for a slot;
-    /// those who wait get one in the order in which they are polled.
+    /// those who wait get one in the order in which they are polled. A value that does not fit the frame is written to
+    /// the staging region first.
     pub async fn call<T>(
         &self,
         request: &Request<'_>,
         on_reply: impl FnOnce(&Reply<'_>) -> T,
     ) -> Result<T, RpcError> {
-        check_size("value", request.value.len(), INLINE_VALUE_BYTES_MAX)?;
-        self.carry(request, None, on_reply).await
-    }
-
-    /// Sends a request whose value does not fit the frame: the value (and not `request.value`) is written to the staging
-    /// region first, and the request carries its place, length and `checksum`.
-    pub async fn call_staged<T>(
-        &self,
-        request: &Request<'_>,
-        value: &[u8],
-        checksum: u64,
-        on_reply: impl FnOnce(&Reply<'_>) -> T,
-    ) -> Result<T, RpcError> {
-        let place_bytes = self.inner.borrow().staging.as_ref().map(Staging::place_bytes);
-        let transfer_bytes = self.hub.nic().properties().transfer_bytes_max;
-        let limit = place_bytes.ok_or(RpcError::NoStaging)?.min(PIECES_MAX.saturating_mul(transfer_bytes));
-        check_size("value", value.len(), limit)?;
-        self.carry(request, Some(Staged { value, checksum }), on_reply).await
-    }
-
-    async fn carry<T>(
-        &self,
-        request: &Request<'_>,
-        staged: Option<Staged<'_>>,
-        on_reply: impl FnOnce(&Reply<'_>) -> T,
-    ) -> Result<T, RpcError> {
         check_size("key", request.key.len(), KEY_BYTES_MAX)?;
+        if request.value.len() > INLINE_VALUE_BYTES_MAX {
+            self.check_staged(request.value.len())?;
+        }
         let mut hold = Hold { channel: self, held: Held::Nothing };
-        let (header, message) = poll_fn(|_| hold.advance(request, staged.as_ref())).await?;
-        drop(hold);
+        let (header, message) = poll_fn(|_| hold.advance(request)).await?;
         let value = message.get(REPLY_HEADER_BYTES..).unwrap_or_default();
-        // Described values were checked on arrival to be descriptors.
-        let described = if header.described { Descriptor::parse(value).ok() } else { None };
-        let value = if header.described { &[] } else { value };
-        Ok(on_reply(&Reply { status: header.status, version: header.version, value, described }))
+        Ok(on_reply(&Reply { status: header.status, version: header.version, value }))
+    }
+
+    #[cold]
+    fn check_staged(&self, bytes: usize) -> Result<(), RpcError> {
+        let inner = self.inner.borrow();
+        let place_bytes = inner.staging.as_ref().ok_or(RpcError::NoStaging)?.place_bytes();
+        let transfer_bytes = self.hub.nic().properties().transfer_bytes_max;
+        check_size("value", bytes, place_bytes.min(PIECES_MAX.saturating_mul(transfer_bytes)))
     }
 }
 
@@ -275,12 +267,6 @@ impl<N: Nic> Drop for Channel<N> {
         self.inner.get_mut().disconnect();
         self.hub.leave(self.member);
     }
-}
-
-/// A value that travels ahead of its request.
-struct Staged<'a> {
-    value: &'a [u8],
-    checksum: u64,
 }
 
 /// What a call holds of its channel; dropping it gives that back, or leaves the slot to its reply.
@@ -300,16 +286,12 @@ enum Held {
 impl<N: Nic> Hold<'_, N> {
     /// One step of a call: gets a slot, sends, or looks for the reply.
     #[inline]
-    fn advance(
-        &mut self,
-        request: &Request<'_>,
-        staged: Option<&Staged<'_>>,
-    ) -> Poll<Result<(ReplyHeader, Message), RpcError>> {
+    fn advance(&mut self, request: &Request<'_>) -> Poll<Result<(ReplyHeader, Message), RpcError>> {
         let channel = self.channel;
         let inner = &mut *channel.inner.borrow_mut();
         let index = match self.held {
             Held::Slot(index) => index,
-            Held::Nothing | Held::Wait => match self.acquire(inner, request.opcode >= MUTATION) {
+            Held::Nothing | Held::Wait => match self.acquire(inner, request.mutates) {
                 Ok(Some(index)) => index,
                 Ok(None) => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -324,7 +306,7 @@ impl<N: Nic> Hold<'_, N> {
             Phase::Answered(..) => {
                 let phase = std::mem::replace(&mut slot.phase, Phase::Free);
                 self.held = Held::Nothing;
-                inner.release(index);
+                inner.window.release(index);
                 match phase {
                     Phase::Answered(header, message) => Poll::Ready(Ok((header, message))),
                     _ => unreachable!("the phase was looked at just now"),
@@ -332,17 +314,17 @@ impl<N: Nic> Hold<'_, N> {
             }
             Phase::Unknown => {
                 self.held = Held::Nothing;
-                inner.release(index);
+                inner.window.release(index);
                 Poll::Ready(Err(RpcError::OutcomeUnknown))
             }
             _ if matches!(inner.state, State::Closed(_)) => {
                 let unknown = slot.mutation && slot.ever_sent;
                 self.held = Held::Nothing;
-                inner.release(index);
+                inner.window.release(index);
                 Poll::Ready(Err(if unknown { RpcError::OutcomeUnknown } else { inner.lost_error() }))
             }
             Phase::Unsent if inner.state == State::Connected => {
-                inner.send(channel, index, request, staged);
+                inner.send(channel, index, request);
                 Poll::Pending
             }
             _ => Poll::Pending,
@@ -389,7 +371,7 @@ impl<N: Nic> Drop for Hold<'_, N> {
         let inner = &mut *self.channel.inner.borrow_mut();
         match inner.window.slots[index as usize].phase {
             Phase::Sent => inner.window.slots[index as usize].abandoned = true,
-            _ => inner.release(index),
+            _ => inner.window.release(index),
         }
     }
 }
@@ -415,7 +397,7 @@ impl<N: Nic> Inner<N> {
 
     fn lose(&mut self, cause: Loss) {
         if matches!(self.state, State::Connecting | State::Connected) {
-            self.state = State::Lost(cause);
+            self.state = if self.config.hold_calls { State::Lost(cause) } else { State::Closed(cause) };
             self.counters.losses += 1;
         }
     }
@@ -429,22 +411,12 @@ impl<N: Nic> Inner<N> {
         RpcError::ServerLost { peer: self.link.peer(), cause }
     }
 
-    /// Frees a slot and its staging place.
-    #[inline]
-    fn release(&mut self, index: u32) {
-        if let Some(place) = self.window.release(index)
-            && let Some(staging) = &mut self.staging
-        {
-            staging.give_back(place);
-        }
-    }
-
     /// After a queue pair is gone: what was sent over it is to be sent again, unless nobody waits for it.
     fn unsend(&mut self) {
         for index in 0..self.window.slots.len() {
             let slot = &mut self.window.slots[index];
             // The staging region goes with the link.
-            slot.staging = None;
+            slot.staged = None;
             if !matches!(slot.phase, Phase::Sent) {
                 continue;
             }
@@ -467,53 +439,21 @@ impl<N: Nic> Inner<N> {
 
     /// Sends the request of a slot, if there is room; if not, the next poll tries again.
     #[inline]
-    fn send(&mut self, channel: &Channel<N>, index: u32, request: &Request<'_>, staged: Option<&Staged<'_>>) {
-        let pieces = match staged {
-            None => 0,
-            Some(staged) => match self.stage(channel, index, staged) {
-                Some(pieces) => pieces,
-                None => return,
-            },
+    fn send(&mut self, channel: &Channel<N>, index: u32, request: &Request<'_>) {
+        let sent = if request.value.len() <= INLINE_VALUE_BYTES_MAX {
+            self.post(index, request, false, request.value)
+        } else {
+            self.post_staged(channel, index, request)
         };
-        let Some(outbox) = &mut self.outbox else { return };
-        if !outbox.room(pieces + 1) {
-            self.counters.send_waits += 1;
-            self.drive(&channel.hub, channel.member);
-            return;
-        }
-        let slot = &mut self.window.slots[index as usize];
-        let descriptor: [u8; DESCRIPTOR_BYTES];
-        let mut value = request.value;
-        if let (Some(staged), Some(staging), Some(place)) = (staged, &self.staging, slot.staging) {
-            let place = staging.offset(place) as u64;
-            let checksum = staged.checksum;
-            descriptor = Descriptor { place, checksum, bytes: staged.value.len() as u32 }.encode();
-            value = &descriptor;
-        }
-        let header = RequestHeader {
-            opcode: request.opcode,
-            described: staged.is_some(),
-            key_bytes: request.key.len() as u16,
-            value_bytes: value.len() as u32,
-            incarnation: self.incarnation,
-            sequence: slot.sequence,
-            partition: request.partition,
-            map_epoch: request.map_epoch,
-        };
-        let mut sent = Ok(());
-        if let (Some(staged), Some(staging), Some(place)) = (staged, &self.staging, slot.staging) {
-            sent = write_pieces(outbox, staging, place, staged.value.len(), pieces);
-        }
-        let sent = sent.and_then(|()| outbox.send(&[&header.encode(), request.key, value]));
-        // At once: a request that waits for its doorbell waits for its reply longer.
-        match sent.and_then(|()| outbox.ring()) {
+        match sent {
             Ok(()) => {
+                let slot = &mut self.window.slots[index as usize];
                 self.counters.requests += 1;
                 self.counters.resent += u64::from(slot.ever_sent);
                 slot.ever_sent = true;
                 slot.phase = Phase::Sent;
             }
-            Err(locus_fabric::PostError::SendQueueFull(_)) => {
+            Err(PostError::SendQueueFull(_)) => {
                 self.counters.send_waits += 1;
                 self.drive(&channel.hub, channel.member);
             }
@@ -521,19 +461,64 @@ impl<N: Nic> Inner<N> {
         }
     }
 
-    /// Brings a value to its place in the staging region's image, once; says how many WRITEs it takes. None while all
-    /// places are taken.
-    fn stage(&mut self, channel: &Channel<N>, index: u32, staged: &Staged<'_>) -> Option<usize> {
+    /// Posts a frame, and rings at once: a request that waits for its doorbell waits for its reply longer.
+    #[inline]
+    fn post(
+        &mut self,
+        index: u32,
+        request: &Request<'_>,
+        staged: bool,
+        value: &[u8],
+    ) -> Result<(), PostError> {
+        let outbox = self.outbox.as_mut().ok_or(PostError::NotReady)?;
+        if !outbox.room(1) {
+            return Err(PostError::SendQueueFull(0));
+        }
+        let header = RequestHeader {
+            opcode: request.opcode,
+            mutates: request.mutates,
+            staged,
+            key_bytes: request.key.len() as u16,
+            value_bytes: value.len() as u32,
+            incarnation: self.incarnation,
+            sequence: self.window.slots[index as usize].sequence,
+            partition: request.partition,
+            map_epoch: request.map_epoch,
+        };
+        outbox.send(&[&header.encode(), request.key, value])?;
+        outbox.ring()
+    }
+
+    /// Brings the value to a place of the staging region, and posts the WRITEs and then the frame: a queue pair carries
+    /// them out in order. While all places are taken it is as if the send queue were full.
+    #[cold]
+    fn post_staged(
+        &mut self,
+        channel: &Channel<N>,
+        index: u32,
+        request: &Request<'_>,
+    ) -> Result<(), PostError> {
+        let full = PostError::SendQueueFull(0);
+        let bytes = request.value.len();
+        let pieces = bytes.div_ceil(channel.hub.nic().properties().transfer_bytes_max);
+        // A reconnect took the region away, and the owner gave no other.
+        let staging = self.staging.as_ref().ok_or(PostError::LocalRange)?;
+        let outbox = self.outbox.as_mut().ok_or(PostError::NotReady)?;
+        if !outbox.room(pieces + 1) {
+            return Err(full);
+        }
         let slot = &mut self.window.slots[index as usize];
-        let staging = self.staging.as_mut()?;
-        if slot.staging.is_none() {
-            slot.staging = staging.put(staged.value);
+        if slot.staged.is_none() {
+            slot.staged = staging.put(request.value);
         }
-        if slot.staging.is_none() {
-            self.drive(&channel.hub, channel.member);
-            return None;
+        let place = slot.staged.as_ref().ok_or(full)?;
+        let piece_bytes = bytes.div_ceil(pieces);
+        for at in (0..bytes).step_by(piece_bytes) {
+            let (from, to) = staging.piece(place, at, piece_bytes.min(bytes - at));
+            outbox.write(from, to)?;
         }
-        Some(staged.value.len().div_ceil(channel.hub.nic().properties().transfer_bytes_max))
+        let staged = Staged { offset: staging.offset(place) as u64, bytes: bytes as u32 };
+        self.post(index, request, true, &staged.encode())
     }
 
     /// Handles what has arrived, and says whether there was anything.
@@ -585,28 +570,12 @@ impl<N: Nic> Inner<N> {
         };
         if self.window.slots[index as usize].abandoned {
             self.counters.unclaimed_replies += 1;
-            self.release(index);
+            self.window.release(index);
         } else {
             self.counters.replies += 1;
             self.window.slots[index as usize].phase = Phase::Answered(header, message);
         }
     }
-}
-
-/// Posts the WRITEs of a value.
-fn write_pieces<N: Nic>(
-    outbox: &mut Outbox<N>,
-    staging: &Staging<N>,
-    place: u32,
-    bytes: usize,
-    pieces: usize,
-) -> Result<(), locus_fabric::PostError> {
-    let piece_bytes = bytes.div_ceil(pieces.max(1)).max(1);
-    for at in (0..bytes).step_by(piece_bytes) {
-        let (from, to) = staging.piece(place, at, piece_bytes.min(bytes - at));
-        outbox.write(from, to)?;
-    }
-    Ok(())
 }
 
 #[inline]

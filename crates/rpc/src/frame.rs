@@ -17,6 +17,8 @@
 //! | 26..28 | zero | | |
 //! | 28..32 | epoch of the partition map | | |
 //! | 32.. | key, then value | 32.. | value |
+//!
+//! The flags of a request say whether it mutates, and whether its value is staged; a reply has none.
 
 /// The length of a request's header.
 pub const REQUEST_HEADER_BYTES: usize = 32;
@@ -28,11 +30,13 @@ pub const KEY_BYTES_MAX: usize = 1 << 10;
 pub const INLINE_VALUE_BYTES_MAX: usize = 4 << 10;
 /// The longest frame.
 pub const FRAME_BYTES_MAX: usize = REQUEST_HEADER_BYTES + KEY_BYTES_MAX + INLINE_VALUE_BYTES_MAX;
-/// The length of an encoded [`Descriptor`].
-pub const DESCRIPTOR_BYTES: usize = 24;
+/// The length of an encoded [`Staged`].
+pub const STAGED_BYTES: usize = 16;
 
-/// The flag that says that the value is a [`Descriptor`] of where the value is.
-const DESCRIBED: u8 = 1;
+/// The flag of requests that change something.
+const MUTATES: u8 = 1;
+/// The flag of requests whose value is a [`Staged`].
+const STAGED: u8 = 2;
 
 /// Why a message is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,18 +62,20 @@ pub enum FrameError {
     /// Flags that this version does not know, or reserved bytes that are not zero.
     #[error("unknown flags or reserved bytes in use")]
     Reserved,
-    /// A described value whose description has another length.
-    #[error("a description of {0} bytes")]
-    Description(usize),
+    /// A staged value whose description has another length.
+    #[error("the place of a staged value in {0} bytes")]
+    StagedLength(usize),
 }
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// What to do. Opcodes from [`MUTATION`] on change something and are executed at most once.
+    /// What to do; the numbers belong to the store.
     pub opcode: u8,
-    /// Whether the value is a [`Descriptor`].
-    pub described: bool,
+    /// Whether it changes something, so that it must be executed at most once.
+    pub mutates: bool,
+    /// Whether the value is a [`Staged`].
+    pub staged: bool,
     /// The length of the key.
     pub key_bytes: u16,
     /// The length of the value as it is in the frame.
@@ -84,9 +90,6 @@ pub struct RequestHeader {
     pub map_epoch: u32,
 }
 
-/// Opcodes from this one on are mutations: executed at most once.
-pub const MUTATION: u8 = 0x80;
-
 impl RequestHeader {
     /// The length of the whole frame.
     pub fn frame_bytes(&self) -> usize {
@@ -99,7 +102,7 @@ impl RequestHeader {
         let mut bytes = [0; REQUEST_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&(self.frame_bytes() as u32).to_le_bytes());
         bytes[4] = self.opcode;
-        bytes[5] = if self.described { DESCRIBED } else { 0 };
+        bytes[5] = if self.mutates { MUTATES } else { 0 } | if self.staged { STAGED } else { 0 };
         bytes[6..8].copy_from_slice(&self.key_bytes.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.value_bytes.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
@@ -112,10 +115,11 @@ impl RequestHeader {
     /// Reads and checks the header of a frame that arrived.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (said, flags) = common(frame)?;
+        let (said, flags) = common(frame, MUTATES | STAGED)?;
         let header = Self {
             opcode: frame[4],
-            described: flags & DESCRIBED != 0,
+            mutates: flags & MUTATES != 0,
+            staged: flags & STAGED != 0,
             key_bytes: u16_at(frame, 6),
             value_bytes: u32_at(frame, 8),
             incarnation: u32_at(frame, 12),
@@ -130,7 +134,10 @@ impl RequestHeader {
                 limit: KEY_BYTES_MAX,
             });
         }
-        check_value(header.value_bytes, header.described)?;
+        check_value(header.value_bytes)?;
+        if header.staged && header.value_bytes as usize != STAGED_BYTES {
+            return Err(FrameError::StagedLength(header.value_bytes as usize));
+        }
         if u16_at(frame, 26) != 0 {
             return Err(FrameError::Reserved);
         }
@@ -146,8 +153,6 @@ impl RequestHeader {
 pub struct ReplyHeader {
     /// How it went; the numbers belong to the store.
     pub status: u8,
-    /// Whether the value is a [`Descriptor`].
-    pub described: bool,
     /// The length of the value as it is in the frame.
     pub value_bytes: u32,
     /// Of the server that answers, see [`fold`].
@@ -170,7 +175,6 @@ impl ReplyHeader {
         let mut bytes = [0; REPLY_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&(self.frame_bytes() as u32).to_le_bytes());
         bytes[4] = self.status;
-        bytes[5] = if self.described { DESCRIBED } else { 0 };
         bytes[8..12].copy_from_slice(&self.value_bytes.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
@@ -181,16 +185,15 @@ impl ReplyHeader {
     /// Reads and checks the header of a frame that arrived.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (said, flags) = common(frame)?;
+        let (said, _) = common(frame, 0)?;
         let header = Self {
             status: frame[4],
-            described: flags & DESCRIBED != 0,
             value_bytes: u32_at(frame, 8),
             incarnation: u32_at(frame, 12),
             sequence: u64_at(frame, 16),
             version: u64_at(frame, 24),
         };
-        check_value(header.value_bytes, header.described)?;
+        check_value(header.value_bytes)?;
         if u16_at(frame, 6) != 0 {
             return Err(FrameError::Reserved);
         }
@@ -201,37 +204,34 @@ impl ReplyHeader {
     }
 }
 
-/// Where a value is that is too large for a frame. A reply's lies in the server's memory, to be fetched with a READ; a
-/// request's lies in the client's staging region at the server, where a WRITE put it before the request.
+/// Where the value of a mutation is that is too large for a frame: in the client's staging region at the server, where a
+/// WRITE put it before the request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
-    /// A reply: the bits of a pointer. A request: the offset in the staging region.
-    pub place: u64,
-    /// The checksum of the value.
-    pub checksum: u64,
+pub struct Staged {
+    /// The offset in the staging region.
+    pub offset: u64,
     /// The length of the value.
     pub bytes: u32,
 }
 
-impl Descriptor {
+impl Staged {
     /// As it travels.
-    pub fn encode(&self) -> [u8; DESCRIPTOR_BYTES] {
-        let mut bytes = [0; DESCRIPTOR_BYTES];
-        bytes[0..8].copy_from_slice(&self.place.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.checksum.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.bytes.to_le_bytes());
+    pub fn encode(&self) -> [u8; STAGED_BYTES] {
+        let mut bytes = [0; STAGED_BYTES];
+        bytes[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.bytes.to_le_bytes());
         bytes
     }
 
-    /// Reads one; what it says is still to be checked by whoever knows the memory that it names.
+    /// Reads one; what it says is still to be checked by whoever knows the region.
     pub fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
-        if bytes.len() != DESCRIPTOR_BYTES {
-            return Err(FrameError::Description(bytes.len()));
+        if bytes.len() != STAGED_BYTES {
+            return Err(FrameError::StagedLength(bytes.len()));
         }
-        if u32_at(bytes, 20) != 0 {
+        if u32_at(bytes, 12) != 0 {
             return Err(FrameError::Reserved);
         }
-        Ok(Self { place: u64_at(bytes, 0), checksum: u64_at(bytes, 8), bytes: u32_at(bytes, 16) })
+        Ok(Self { offset: u64_at(bytes, 0), bytes: u32_at(bytes, 8) })
     }
 }
 
@@ -242,7 +242,7 @@ pub fn fold(incarnation: u64) -> u32 {
 
 /// Checks what both headers have in common: the length, which must be that of the message, and the flags.
 #[inline]
-fn common(frame: &[u8]) -> Result<(usize, u8), FrameError> {
+fn common(frame: &[u8], known_flags: u8) -> Result<(usize, u8), FrameError> {
     const { assert!(REQUEST_HEADER_BYTES == REPLY_HEADER_BYTES) };
     if frame.len() < REQUEST_HEADER_BYTES {
         return Err(FrameError::Length { arrived: frame.len(), said: REQUEST_HEADER_BYTES });
@@ -252,20 +252,17 @@ fn common(frame: &[u8]) -> Result<(usize, u8), FrameError> {
         return Err(FrameError::Length { arrived: frame.len(), said });
     }
     let flags = frame[5];
-    if flags & !DESCRIBED != 0 {
+    if flags & !known_flags != 0 {
         return Err(FrameError::Reserved);
     }
     Ok((said, flags))
 }
 
 #[inline]
-fn check_value(bytes: u32, described: bool) -> Result<(), FrameError> {
+fn check_value(bytes: u32) -> Result<(), FrameError> {
     let bytes = bytes as usize;
     if bytes > INLINE_VALUE_BYTES_MAX {
         return Err(FrameError::TooLarge { what: "value", bytes, limit: INLINE_VALUE_BYTES_MAX });
-    }
-    if described && bytes != DESCRIPTOR_BYTES {
-        return Err(FrameError::Description(bytes));
     }
     Ok(())
 }
@@ -293,24 +290,23 @@ mod tests {
 
     prop_compose! {
         fn request_header()(
-            opcode: u8, described: bool, key_bytes in 0..=KEY_BYTES_MAX as u16,
+            opcode: u8, mutates: bool, staged: bool, key_bytes in 0..=KEY_BYTES_MAX as u16,
             inline_bytes in 0..=INLINE_VALUE_BYTES_MAX as u32,
             incarnation: u32, sequence: u64, partition: u16, map_epoch: u32,
         ) -> RequestHeader {
-            let value_bytes = if described { DESCRIPTOR_BYTES as u32 } else { inline_bytes };
+            let value_bytes = if staged { STAGED_BYTES as u32 } else { inline_bytes };
             RequestHeader {
-                opcode, described, key_bytes, value_bytes, incarnation, sequence, partition, map_epoch,
+                opcode, mutates, staged, key_bytes, value_bytes, incarnation, sequence, partition, map_epoch,
             }
         }
     }
 
     prop_compose! {
         fn reply_header()(
-            status: u8, described: bool, inline_bytes in 0..=INLINE_VALUE_BYTES_MAX as u32,
+            status: u8, value_bytes in 0..=INLINE_VALUE_BYTES_MAX as u32,
             incarnation: u32, sequence: u64, version: u64,
         ) -> ReplyHeader {
-            let value_bytes = if described { DESCRIPTOR_BYTES as u32 } else { inline_bytes };
-            ReplyHeader { status, described, value_bytes, incarnation, sequence, version }
+            ReplyHeader { status, value_bytes, incarnation, sequence, version }
         }
     }
 
@@ -343,7 +339,7 @@ mod tests {
             if plausible && frame.len() >= REQUEST_HEADER_BYTES {
                 let bytes = frame.len() as u32;
                 frame[0..4].copy_from_slice(&bytes.to_le_bytes());
-                frame[5] &= 1;
+                frame[5] &= MUTATES | STAGED;
                 frame[7] = 0;
                 frame[9..12].fill(0);
                 frame[26..28].fill(0);
@@ -376,10 +372,10 @@ mod tests {
         }
 
         #[test]
-        fn descriptors_come_back_as_they_went(place: u64, checksum: u64, bytes: u32) {
-            let descriptor = Descriptor { place, checksum, bytes };
-            prop_assert_eq!(Descriptor::parse(&descriptor.encode()), Ok(descriptor));
-            prop_assert!(Descriptor::parse(&descriptor.encode()[1..]).is_err());
+        fn places_of_staged_values_come_back_as_they_went(offset: u64, bytes: u32) {
+            let staged = Staged { offset, bytes };
+            prop_assert_eq!(Staged::parse(&staged.encode()), Ok(staged));
+            prop_assert!(Staged::parse(&staged.encode()[1..]).is_err());
         }
     }
 
@@ -387,7 +383,8 @@ mod tests {
     fn limits_are_named() {
         let header = RequestHeader {
             opcode: 1,
-            described: false,
+            mutates: false,
+            staged: false,
             key_bytes: KEY_BYTES_MAX as u16 + 1,
             value_bytes: 0,
             incarnation: 0,
@@ -401,9 +398,9 @@ mod tests {
         let header = RequestHeader { key_bytes: 1, value_bytes: INLINE_VALUE_BYTES_MAX as u32 + 1, ..header };
         let long_value = frame(&header.encode(), header.frame_bytes());
         assert!(matches!(RequestHeader::parse(&long_value), Err(FrameError::TooLarge { what: "value", .. })));
-        // A described value of another length.
-        let header = RequestHeader { described: true, value_bytes: 8, ..header };
-        let described = frame(&header.encode(), header.frame_bytes());
-        assert_eq!(RequestHeader::parse(&described), Err(FrameError::Description(8)));
+        // A staged value's place takes no other length.
+        let header = RequestHeader { staged: true, value_bytes: 8, ..header };
+        let staged = frame(&header.encode(), header.frame_bytes());
+        assert_eq!(RequestHeader::parse(&staged), Err(FrameError::StagedLength(8)));
     }
 }

@@ -25,8 +25,8 @@ pub use channel::{Channel, ChannelConfig, Reply, Request};
 pub use counters::{ChannelCounters, ServerCounters};
 pub use error::{Loss, RpcError};
 pub use frame::{
-    DESCRIPTOR_BYTES, Descriptor, FRAME_BYTES_MAX, FrameError, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX,
-    MUTATION, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES, ReplyHeader, RequestHeader, fold,
+    FRAME_BYTES_MAX, FrameError, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, REPLY_HEADER_BYTES,
+    REQUEST_HEADER_BYTES, ReplyHeader, RequestHeader, STAGED_BYTES, Staged, fold,
 };
 pub use greeting::Greeting;
 pub use hub::Hub;

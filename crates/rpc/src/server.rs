@@ -2,8 +2,8 @@
 //! the rules without anyone else noticing.
 
 use crate::{
-    Descriptor, FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, MUTATION, Pair, ReplyHeader,
-    RequestHeader, RpcError, ServerCounters, SessionId, SessionLimits,
+    FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, Pair, ReplyHeader, RequestHeader, RpcError,
+    ServerCounters, SessionId, SessionLimits, Staged,
     frame::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
     inbox::{Inbox, Message},
     outbox::{Buffers, Outbox},
@@ -78,8 +78,8 @@ impl Incoming {
     }
 
     /// Whether it is executed at most once.
-    pub fn is_mutation(&self) -> bool {
-        self.header.opcode >= MUTATION
+    pub fn mutates(&self) -> bool {
+        self.header.mutates
     }
 
     /// The partition of the key, as the client says.
@@ -98,15 +98,16 @@ impl Incoming {
         &self.message[REQUEST_HEADER_BYTES..][..usize::from(self.header.key_bytes)]
     }
 
-    /// The value, if it is in the frame; empty if it is described.
+    /// The value, if it is in the frame; empty if it is staged.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        if self.header.described { &[] } else { self.body() }
+        if self.header.staged { &[] } else { self.body() }
     }
 
-    /// Where the value is in the client's staging region, if it is there. What it says is yet to be checked.
-    pub fn described(&self) -> Option<Descriptor> {
-        if self.header.described { Descriptor::parse(self.body()).ok() } else { None }
+    /// Where the value is in the client's staging region, if it is there. What it says is yet to be checked against that
+    /// region.
+    pub fn staged(&self) -> Option<Staged> {
+        if self.header.staged { Staged::parse(self.body()).ok() } else { None }
     }
 
     /// Where it came from.
@@ -131,8 +132,6 @@ pub struct Answer {
     pub status: u8,
     /// The record's version.
     pub version: u64,
-    /// Where the value is, if it does not fit the frame; then there are no parts.
-    pub described: Option<Descriptor>,
 }
 
 struct Connection<N: Nic> {
@@ -246,8 +245,8 @@ impl<N: Nic> Server<N> {
         window: usize,
     ) -> Result<Accepted, RpcError> {
         let limit = self.config.window_max.min(self.nic.properties().queue_depth_max / 2);
-        if !window.is_power_of_two() || window > limit {
-            return Err(RpcError::Limit { what: "the window, a power of two", limit });
+        if window == 0 || window > limit {
+            return Err(RpcError::Limit { what: "the window", limit });
         }
         self.end_session_channel(session);
         let place = self.place(promise(window))?;
@@ -311,7 +310,7 @@ impl<N: Nic> Server<N> {
                 None => return,
             },
         };
-        if request.is_mutation() {
+        if request.mutates() {
             connection.slots.executed(request.header.sequence, answer.status, answer.version);
         }
         let place = connection.id.place;
@@ -449,7 +448,7 @@ impl<N: Nic> Server<N> {
         if header.incarnation != self.folded {
             return Err(Loss::WrongIncarnation);
         }
-        match connection.slots.arrived(header.sequence, header.opcode >= MUTATION) {
+        match connection.slots.arrived(header.sequence, header.mutates) {
             Verdict::Execute => {
                 self.counters.requests += 1;
                 let (channel, session) = (connection.id, connection.session);
@@ -458,7 +457,7 @@ impl<N: Nic> Server<N> {
             }
             Verdict::Repeat { status, version } => {
                 self.counters.duplicates += 1;
-                let answer = Answer { status, version, described: None };
+                let answer = Answer { status, version };
                 self.post(place as u16, header.sequence, &answer, &[]);
                 Ok(())
             }
@@ -474,7 +473,7 @@ impl<N: Nic> Server<N> {
     #[cold]
     fn settle(&mut self, request: &Incoming, answer: &Answer) -> Option<&mut Connection<N>> {
         self.counters.undelivered += 1;
-        if request.is_mutation()
+        if request.mutates()
             && let Some(slots) = self.kept.get_mut(request.session)
         {
             slots.executed(request.header.sequence, answer.status, answer.version);
@@ -487,11 +486,10 @@ impl<N: Nic> Server<N> {
     fn post(&mut self, place: u16, sequence: u64, answer: &Answer, parts: &[&[u8]]) {
         let Some(connection) = &mut self.connections[usize::from(place)] else { return };
         self.counters.replies += 1;
-        let descriptor = answer.described.map(|descriptor| descriptor.encode());
         let mut pieces: [&[u8]; PARTS_MAX + 1] = [&[]; PARTS_MAX + 1];
         let mut value_bytes = 0;
         let mut count = 1;
-        for part in parts.iter().copied().chain(descriptor.as_ref().map(|bytes| &bytes[..])) {
+        for part in parts {
             pieces[count] = part;
             value_bytes += part.len();
             count += 1;
@@ -499,7 +497,6 @@ impl<N: Nic> Server<N> {
         assert!(value_bytes <= INLINE_VALUE_BYTES_MAX, "a reply's value of {value_bytes} bytes");
         let header = ReplyHeader {
             status: answer.status,
-            described: descriptor.is_some(),
             value_bytes: value_bytes as u32,
             incarnation: self.folded,
             sequence,

@@ -1,6 +1,7 @@
 //! At-most-once execution: what the server remembers of its clients' mutations, across reconnects.
 //!
-//! A session has `window` slots; slot `i` carries the requests whose sequence is `i` modulo the window, one at a time.
+//! A session has `window` slots; slot `i` carries the requests whose sequence is `i` modulo the stride (the window, or the
+//! next power of two), one at a time.
 //! So the reply of the last mutation in each slot is all that a repeated request can ask for again, and anything older
 //! is a violation.
 
@@ -8,6 +9,11 @@ use std::collections::HashMap;
 
 /// Names a session: random, and known to its client alone.
 pub type SessionId = u128;
+
+/// How far apart the sequences of one slot are.
+pub(crate) fn stride(window: usize) -> u64 {
+    window.max(1).next_power_of_two() as u64
+}
 
 /// What to do with a request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,24 +54,22 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Slots {
     slots: Box<[Slot]>,
-    /// `window - 1`.
+    window: usize,
+    /// `stride - 1`.
     mask: u64,
 }
 
 impl Slots {
-    /// A session's fresh slots. The first sequence of slot `i` is `i + window`.
-    ///
-    /// # Panics
-    /// When the window is no power of two: a bug of the caller.
+    /// A session's fresh slots. The first sequence of slot `i` is `i` and the stride.
     pub fn new(window: usize) -> Self {
-        assert!(window.is_power_of_two());
+        let stride = stride(window);
         let slot = |sequence| Slot { sequence, state: State::Repeatable };
-        Self { slots: (0..window as u64).map(slot).collect(), mask: window as u64 - 1 }
+        Self { slots: (0..stride).map(slot).collect(), window, mask: stride - 1 }
     }
 
-    /// How many slots there are.
+    /// How many requests may be under way.
     pub fn window(&self) -> usize {
-        self.slots.len()
+        self.window
     }
 
     /// Judges a request that arrived, and notes a mutation as being executed. A sequence may skip some of its slot: those
@@ -83,7 +87,7 @@ impl Slots {
             return Verdict::Execute;
         }
         match slot.state {
-            // The sequences below the window are those of no request.
+            // The sequences below the stride are those of no request.
             State::Repeatable if mutation || sequence <= self.mask => Verdict::Violation,
             State::Repeatable => Verdict::Execute,
             _ if !mutation => Verdict::Violation,

@@ -1,9 +1,9 @@
 //! The slots of a client's channel: each carries one request at a time, and its sequence says which.
 //!
-//! Slot `i` of a window of W uses the sequences `i + W`, `i + 2W`, and so on, so the server can tell a repeated request
+//! Slot `i` uses the sequences `i + S`, `i + 2S`, and so on (S is the window, or the next power of two), so the server can tell a repeated request
 //! from a new one by the slot alone (see [`sessions`](crate::sessions)).
 
-use crate::{ReplyHeader, inbox::Message};
+use crate::{ReplyHeader, inbox::Message, sessions::stride, staging::Place};
 
 /// Where the request of a slot is.
 pub(crate) enum Phase {
@@ -30,7 +30,7 @@ pub(crate) struct Slot {
     /// Whether the future that held the slot is gone; then the reply frees it.
     pub abandoned: bool,
     /// The staging place that holds the request's value.
-    pub staging: Option<u32>,
+    pub staged: Option<Place>,
 }
 
 /// The slots of a channel.
@@ -41,7 +41,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// All slots free. `window` is a power of two.
+    /// All slots free.
     pub fn new(window: usize) -> Self {
         let slot = |sequence| Slot {
             sequence,
@@ -49,13 +49,13 @@ impl Window {
             ever_sent: false,
             mutation: false,
             abandoned: false,
-            staging: None,
+            staged: None,
         };
         Self {
             slots: (0..window as u64).map(slot).collect(),
             // The lowest on top: a client that uses few slots stays on few cache lines.
             free: (0..window as u32).rev().collect(),
-            mask: window as u64 - 1,
+            mask: stride(window) - 1,
         }
     }
 
@@ -72,20 +72,21 @@ impl Window {
         Some(index)
     }
 
-    /// Gives a slot back, and what it held of the staging region.
+    /// Gives a slot back, and its place in the staging region.
     #[inline]
-    pub fn release(&mut self, index: u32) -> Option<u32> {
+    pub fn release(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.phase = Phase::Free;
+        slot.staged = None;
         self.free.push(index);
-        slot.staging.take()
     }
 
     /// The slot whose sent request a reply of this sequence answers.
     #[inline]
     pub fn answered_by(&self, sequence: u64) -> Option<u32> {
         let index = sequence & self.mask;
-        let slot = &self.slots[index as usize];
+        // A peer's number: it may name a slot that is not there.
+        let slot = self.slots.get(index as usize)?;
         (slot.sequence == sequence && matches!(slot.phase, Phase::Sent)).then_some(index as u32)
     }
 }
@@ -96,10 +97,10 @@ mod tests {
 
     #[test]
     fn every_use_of_a_slot_has_a_sequence_of_its_own() {
-        let mut window = Window::new(2);
+        let mut window = Window::new(3);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..3 {
-            let slots = [window.acquire(true).unwrap(), window.acquire(true).unwrap()];
+            let slots = [(); 3].map(|()| window.acquire(true).unwrap());
             assert!(window.acquire(false).is_none());
             for index in slots {
                 let sequence = window.slots[index as usize].sequence;
@@ -107,13 +108,14 @@ mod tests {
                 assert_eq!(window.answered_by(sequence), None, "not sent yet");
                 window.slots[index as usize].phase = Phase::Sent;
                 assert_eq!(window.answered_by(sequence), Some(index));
-                assert_eq!(window.answered_by(sequence + 2), None);
+                assert_eq!(window.answered_by(sequence + 4), None);
                 window.release(index);
                 assert_eq!(window.answered_by(sequence), None);
             }
-            assert_eq!(window.free.len(), 2);
+            assert_eq!(window.free.len(), 3);
         }
-        // None below the window, which the server takes for no request.
-        assert!(seen.iter().all(|sequence| *sequence >= 2));
+        assert_eq!(window.answered_by(3), None, "a slot that is not there");
+        // None below the stride, which the server takes for no request.
+        assert!(seen.iter().all(|sequence| *sequence >= 4));
     }
 }
