@@ -1,2 +1,19 @@
 //! The server and the client of a store: partitions, mutations, dispatch, growth, and the table of designs.
 #![forbid(unsafe_code)]
+
+mod client;
+mod control;
+mod design;
+mod error;
+mod mutation;
+mod opcode;
+mod partition_map;
+mod server;
+
+pub use client::{Client, ClientConfig, ClientCounters};
+pub use control::{Statistics, VERSION};
+pub use design::{Channel, DESIGNS, Design, Index, Locus};
+pub use error::StoreError;
+pub use mutation::{Applied, Mutation};
+pub use partition_map::{Owner, PartitionMap, SERVERS_MAX};
+pub use server::{Server, ServerConfig};

@@ -1,0 +1,33 @@
+//! What a client can be told, with defaults that work.
+
+use std::time::Duration;
+
+/// The configuration of a client.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// What the server's token file holds; empty without one.
+    pub token: Vec<u8>,
+    /// Insists on a design, by name.
+    pub design: Option<String>,
+    /// Where gets run, in place of what the server's design says.
+    pub reads: Option<crate::Locus>,
+    /// How many operations may be under way at once: READs and requests per core. At most the server's window.
+    pub window: usize,
+    /// How long the server may take to answer while a connection is set up.
+    pub patience: Duration,
+    /// The longest pause between two attempts to connect again.
+    pub reconnect_pause_max: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            token: Vec::new(),
+            design: None,
+            reads: None,
+            window: 16,
+            patience: Duration::from_secs(5),
+            reconnect_pause_max: Duration::from_millis(250),
+        }
+    }
+}

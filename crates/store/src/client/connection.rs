@@ -1,0 +1,182 @@
+//! A client's connection to one server: the link, the manifest, the reader of its memory, and a channel to each core.
+
+use super::ClientConfig;
+use crate::{
+    StoreError,
+    control::{self, Answer, Ask, Manifest, Statistics},
+};
+use locus_fabric::{Facts, Link, Nic};
+use locus_index::{PARTITIONS, PartitionId, cuckoo::Tables, directory::Directory};
+use locus_memory::{RegionId, Remote, RemoteConfig};
+use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Staging};
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    time::Duration,
+};
+
+/// A connection, until the server is lost.
+pub(super) struct Connection<N: Nic> {
+    hub: Hub<N>,
+    pub(super) link: N::Link,
+    pub(super) manifest: Manifest,
+    pub(super) remote: Remote<N>,
+    window: usize,
+    patience: Duration,
+    directories: Vec<Directory>,
+    /// The directory entries in use. One that was never read names no table.
+    entries: Vec<Cell<Tables>>,
+    channels: Vec<OnceCell<Channel<N>>>,
+    staging: OnceCell<Staging<N>>,
+    /// The numbers of the regions that were imported.
+    known: RefCell<Vec<u16>>,
+}
+
+impl<N: Nic> Connection<N> {
+    /// Shakes hands over a fresh link and sets up what reads need.
+    pub(super) fn open(
+        hub: &Hub<N>,
+        link: N::Link,
+        session: u128,
+        config: &ClientConfig,
+    ) -> Result<Self, StoreError> {
+        let hello = Ask::Hello { token: config.token.clone(), session, design: config.design.clone() };
+        let (answer, _) = ask(&link, &hello, Vec::new(), config.patience)?;
+        let Answer::Welcome(manifest) = answer else { return Err(unexpected(&link)) };
+        check(&manifest, &link)?;
+        let window = config.window.clamp(1, manifest.window.into());
+        let mut remote =
+            Remote::new(hub.nic(), &link, RemoteConfig { window: 4 * window, ..RemoteConfig::default() })?;
+        let (answer, mut facts) = ask(&link, &Ask::OpenReads, vec![remote.facts(&link)?], config.patience)?;
+        let (Answer::Reads, Some(theirs)) = (answer, facts.pop()) else { return Err(unexpected(&link)) };
+        remote.connect(theirs)?;
+        let connection = Self {
+            hub: hub.clone(),
+            window,
+            patience: config.patience,
+            directories: directories(&manifest),
+            entries: vec![Cell::new(Tables::default()); PARTITIONS],
+            channels: manifest.directories.iter().map(|_| OnceCell::new()).collect(),
+            staging: OnceCell::new(),
+            known: RefCell::default(),
+            remote,
+            manifest,
+            link,
+        };
+        connection.fetch_regions()?;
+        Ok(connection)
+    }
+
+    /// Imports the regions that the server has and we do not. Says whether there were any.
+    pub(super) fn fetch_regions(&self) -> Result<bool, StoreError> {
+        let mut known = self.known.borrow_mut();
+        let (answer, facts) = self.ask(&Ask::Regions { known: known.clone() }, Vec::new())?;
+        let Answer::Regions(ids) = answer else { return Err(unexpected(&self.link)) };
+        if ids.len() != facts.len() {
+            return Err(unexpected(&self.link));
+        }
+        for (&id, facts) in ids.iter().zip(facts) {
+            let region = RegionId::new(id.into()).ok_or_else(|| unexpected(&self.link))?;
+            self.remote.add_region(region, self.link.import(facts)?);
+            known.push(id);
+        }
+        Ok(!ids.is_empty())
+    }
+
+    /// The directory that has a core's partitions.
+    pub(super) fn directory(&self, core: u16) -> &Directory {
+        &self.directories[usize::from(core)]
+    }
+
+    /// The directory entry in use for a partition.
+    #[inline]
+    pub(super) fn entry(&self, partition: PartitionId) -> &Cell<Tables> {
+        &self.entries[partition.index()]
+    }
+
+    /// The channel to a core, opened on first use.
+    pub(super) fn channel(&self, core: u16) -> Result<&Channel<N>, StoreError> {
+        let cell = &self.channels[usize::from(core)];
+        if let Some(channel) = cell.get() {
+            return Ok(channel);
+        }
+        let config = ChannelConfig { window: self.window, ..ChannelConfig::default() };
+        let channel = Channel::new(&self.hub, &self.link, config)?;
+        let ask = Ask::OpenChannel { core, window: self.window as u16 };
+        let (answer, mut facts) = self.ask(&ask, vec![channel.facts()?])?;
+        let (Answer::Channel { greeting }, Some(theirs)) = (answer, facts.pop()) else {
+            return Err(unexpected(&self.link));
+        };
+        let greeting = Greeting::parse(&greeting).ok_or_else(|| unexpected(&self.link))?;
+        channel.connect(theirs, &greeting)?;
+        Ok(cell.get_or_init(|| channel))
+    }
+
+    /// Makes sure that a channel can carry values too long for a request.
+    pub(super) fn provide_staging(&self, channel: &Channel<N>) -> Result<(), StoreError> {
+        if channel.has_staging() {
+            return Ok(());
+        }
+        let staging = match self.staging.get() {
+            Some(staging) => staging,
+            None => {
+                let (answer, mut facts) = self.ask(&Ask::OpenStaging, Vec::new())?;
+                let (Answer::Staging { place_bytes }, Some(facts)) = (answer, facts.pop()) else {
+                    return Err(unexpected(&self.link));
+                };
+                let staging = Staging::new(self.hub.nic(), self.link.import(facts)?, place_bytes as usize)?;
+                self.staging.get_or_init(|| staging)
+            }
+        };
+        channel.set_staging(staging.clone());
+        Ok(())
+    }
+
+    /// The server's statistics.
+    pub(super) fn statistics(&self) -> Result<Statistics, StoreError> {
+        match self.ask(&Ask::Statistics, Vec::new())? {
+            (Answer::Statistics(statistics), _) => Ok(statistics),
+            _ => Err(unexpected(&self.link)),
+        }
+    }
+
+    fn ask(&self, ask_: &Ask, facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
+        ask(&self.link, ask_, facts, self.patience)
+    }
+}
+
+/// Asks a question on the link and waits for the answer.
+fn ask<L: Link>(
+    link: &L,
+    ask: &Ask,
+    facts: Vec<Facts>,
+    patience: Duration,
+) -> Result<(Answer, Vec<Facts>), StoreError> {
+    link.send(&control::encode(ask), facts)?;
+    let Some((message, facts)) = link.receive(patience)? else {
+        return Err(StoreError::Protocol {
+            peer: link.peer(),
+            what: format!("it did not answer within {} ms", patience.as_millis()),
+        });
+    };
+    match control::decode(&message, &link.peer())? {
+        Answer::Refused(reason) => Err(StoreError::Refused { peer: link.peer(), reason }),
+        answer => Ok((answer, facts)),
+    }
+}
+
+fn unexpected(link: &impl Link) -> StoreError {
+    StoreError::Protocol { peer: link.peer(), what: "an answer does not fit its question".into() }
+}
+
+/// A manifest is a peer's bytes: what will be used as an index or a length is checked here.
+fn check(manifest: &Manifest, link: &impl Link) -> Result<(), StoreError> {
+    let regions = manifest.directories.iter().all(|&id| usize::from(id) < RegionId::COUNT);
+    let sane =
+        regions && (1..=64).contains(&manifest.directories.len()) && (1..=256).contains(&manifest.window);
+    if sane { Ok(()) } else { Err(unexpected(link)) }
+}
+
+fn directories(manifest: &Manifest) -> Vec<Directory> {
+    let region = |&id: &u16| RegionId::new(id.into()).expect("the manifest was checked");
+    manifest.directories.iter().map(|id| Directory::new(region(id), manifest.incarnation)).collect()
+}

@@ -1,0 +1,223 @@
+//! The client: routes each operation to the server and core that owns its key, and runs it where the design says.
+//!
+//! A client belongs to the thread that made it. Its futures poll the fabric themselves when they are polled, so any
+//! executor of that thread can run them; [`Client::block_on`] does so and idles in between.
+
+mod config;
+mod connection;
+mod counters;
+mod read;
+mod write;
+
+pub use config::ClientConfig;
+pub use counters::ClientCounters;
+
+use crate::{Design, Locus, PartitionMap, StoreError, control::Statistics};
+use connection::Connection;
+use counters::count;
+use locus_fabric::{Address, Nic};
+use locus_index::{Counters, Key};
+use locus_rpc::Hub;
+use locus_runtime::{Clock, Idle, MonotonicClock, block_on};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+/// How many work requests all channels of a client may have outstanding together.
+const HUB_DEPTH: usize = 1 << 13;
+
+/// A client of one or more servers.
+pub struct Client<N: Nic> {
+    /// What this core's channels complete on, and what it sleeps on.
+    hub: Hub<N>,
+    config: ClientConfig,
+    servers: Vec<Server<N>>,
+    map: PartitionMap,
+    seed: u64,
+    reads: Locus,
+    session: u128,
+    clock: MonotonicClock,
+    idle: RefCell<Idle>,
+    counters: ClientCounters,
+    effort: Counters,
+}
+
+/// A server as the client knows it.
+struct Server<N: Nic> {
+    /// None where the server is in this process.
+    address: Option<Address>,
+    connection: RefCell<Option<Rc<Connection<N>>>>,
+    /// When to try to connect again, and how long to wait after that, in nanoseconds.
+    retry_at_ns: Cell<u64>,
+    pause_ns: Cell<u64>,
+}
+
+impl<N: Nic> Client<N> {
+    /// Connects with all servers of a store. The order of the addresses decides which server has which keys: all
+    /// clients of the store must give the same.
+    pub fn connect(nic: &N, addresses: &[Address], config: ClientConfig) -> Result<Self, StoreError> {
+        let links = addresses.iter().map(|address| Ok((nic.connect(address)?, Some(address.clone()))));
+        Self::over(nic, links.collect::<Result<_, StoreError>>()?, config)
+    }
+
+    /// A client of a server in this process, over a link that the server has taken the other end of.
+    pub fn attach(nic: &N, link: N::Link, config: ClientConfig) -> Result<Self, StoreError> {
+        Self::over(nic, vec![(link, None)], config)
+    }
+
+    fn over(
+        nic: &N,
+        links: Vec<(N::Link, Option<Address>)>,
+        config: ClientConfig,
+    ) -> Result<Self, StoreError> {
+        if links.is_empty() || links.len() > crate::SERVERS_MAX {
+            let limit = crate::SERVERS_MAX;
+            return Err(StoreError::Config(format!("a store has 1 to {limit} servers, not {}", links.len())));
+        }
+        let session = random()?;
+        let hub = Hub::new(nic, HUB_DEPTH.min(nic.properties().completions_max))?;
+        let mut servers = Vec::with_capacity(links.len());
+        let mut manifests = Vec::with_capacity(links.len());
+        for (link, address) in links {
+            let connection = Connection::open(&hub, link, session, &config)?;
+            manifests.push(connection.manifest.clone());
+            servers.push(Server {
+                address,
+                connection: RefCell::new(Some(Rc::new(connection))),
+                retry_at_ns: Cell::new(0),
+                pause_ns: Cell::new(0),
+            });
+        }
+        let first = &manifests[0];
+        if let Some(other) =
+            manifests.iter().find(|other| other.seed != first.seed || other.design != first.design)
+        {
+            return Err(StoreError::Config(format!(
+                "the servers do not belong together: one serves {} with seed {:x}, another {} with seed {:x}",
+                first.design, first.seed, other.design, other.seed
+            )));
+        }
+        let design = Design::find(&first.design)
+            .ok_or_else(|| StoreError::Config(format!("this release has no design {:?}", first.design)))?;
+        let cores: Vec<u16> = manifests.iter().map(|manifest| manifest.directories.len() as u16).collect();
+        Ok(Self {
+            hub,
+            map: PartitionMap::even(&cores),
+            seed: first.seed,
+            reads: config.reads.unwrap_or(design.reads),
+            servers,
+            session,
+            config,
+            clock: MonotonicClock::new(),
+            idle: RefCell::default(),
+            counters: ClientCounters::default(),
+            effort: Counters::default(),
+        })
+    }
+
+    /// Runs a future of this client to its end on this thread, idling while it waits.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        // A nested call would find the idle state in use, and makes its own.
+        match self.idle.try_borrow_mut() {
+            Ok(mut idle) => block_on(future, &self.hub, &mut idle),
+            Err(_) => block_on(future, &self.hub, &mut Idle::default()),
+        }
+    }
+
+    /// The statistics of every server.
+    pub fn statistics(&self) -> Result<Vec<Statistics>, StoreError> {
+        (0..self.servers.len()).map(|server| self.connection(server)?.statistics()).collect()
+    }
+
+    /// What this client's operations have counted.
+    pub fn counters(&self) -> &ClientCounters {
+        &self.counters
+    }
+
+    /// What this client's traversals have counted.
+    pub fn effort(&self) -> &Counters {
+        &self.effort
+    }
+
+    /// Where gets run.
+    pub fn reads(&self) -> Locus {
+        self.reads
+    }
+
+    /// The longest value that the servers take, in bytes.
+    pub fn value_bytes_max(&self) -> Result<usize, StoreError> {
+        Ok(self.connection(0)?.manifest.value_bytes_max as usize)
+    }
+
+    fn key<'k>(&self, key: &'k [u8]) -> Result<Key<'k>, StoreError> {
+        if key.is_empty() || key.len() > locus_index::KEY_BYTES_MAX {
+            return Err(StoreError::KeyLength(key.len()));
+        }
+        Ok(Key::new(key, self.seed))
+    }
+
+    /// The connection to a server: the one there is, or, if it was lost, a new one. One attempt, and none within the
+    /// pause after a failed one.
+    fn connection(&self, server: usize) -> Result<Rc<Connection<N>>, StoreError> {
+        if let Some(connection) = &*self.servers[server].connection.borrow() {
+            return Ok(connection.clone());
+        }
+        self.reconnect(server)
+    }
+
+    #[cold]
+    fn reconnect(&self, number: usize) -> Result<Rc<Connection<N>>, StoreError> {
+        let server = &self.servers[number];
+        let Some(address) = &server.address else {
+            return Err(StoreError::ServerLost { peer: "the server in this process".into() });
+        };
+        let lost = || StoreError::ServerLost { peer: address.to_string() };
+        let now = self.clock.now_ns();
+        if now < server.retry_at_ns.get() {
+            return Err(lost());
+        }
+        let attempt = self.hub.nic().connect(address).map_err(StoreError::from);
+        match attempt.and_then(|link| Connection::open(&self.hub, link, self.session, &self.config)) {
+            Ok(connection) => {
+                if connection.manifest.seed != self.seed {
+                    return Err(StoreError::Config(format!("{address} came back with another hash seed")));
+                }
+                server.pause_ns.set(0);
+                count(&self.counters.reconnects);
+                let connection = Rc::new(connection);
+                *server.connection.borrow_mut() = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                let longest = self.config.reconnect_pause_max.as_nanos() as u64;
+                let pause =
+                    (server.pause_ns.get() * 2).clamp(Duration::from_millis(1).as_nanos() as u64, longest);
+                server.pause_ns.set(pause);
+                server.retry_at_ns.set(self.clock.now_ns() + pause);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a connection that was lost, unless there is a newer one.
+    fn lose(&self, server: usize, lost: &Rc<Connection<N>>) {
+        let mut connection = self.servers[server].connection.borrow_mut();
+        if connection.as_ref().is_some_and(|current| Rc::ptr_eq(current, lost)) {
+            *connection = None;
+        }
+    }
+}
+
+pub(crate) fn random() -> Result<u128, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::System { what: "random bytes", source: error.into() })?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// The error for a status that does not answer the request.
+fn bad_reply(status: u8) -> StoreError {
+    StoreError::Protocol { peer: "the server".into(), what: format!("it answered with status {status}") }
+}

@@ -1,0 +1,245 @@
+//! Gets: at the client by one-sided READs, or at the server by RPC.
+//!
+//! A client-side get is the index's traversal over [`locus_memory::Remote`] memory. What it needs besides is here: the
+//! directory entry in use, fetched again when it turns out stale; regions that the server has added since; and the way
+//! out when writers keep the traversal from an answer, which is to ask the server. Every loop has its limit.
+
+use super::{Client, connection::Connection, counters::count};
+use crate::{
+    Locus, StoreError,
+    opcode::{Opcode, Status, decode_extent},
+};
+use locus_fabric::{Link, Nic};
+use locus_index::{Answer, Extent, Key, LookupError, Record, cuckoo};
+use locus_memory::{Memory, MemoryError, checksum};
+use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
+use locus_runtime::interleave_async;
+use std::{cell::RefCell, rc::Rc};
+
+/// How often one get fetches its directory entry, or the list of regions, before it asks the server instead.
+const ENTRY_READS_MAX: usize = 8;
+/// How often a large value is asked for again because it changed before it was read.
+const LARGE_READS_MAX: usize = 64;
+
+/// Why a get at the client has no answer.
+enum Interrupted {
+    /// Ask the server.
+    Contended,
+    /// The connection is lost or broken.
+    Failed(StoreError),
+}
+
+impl<N: Nic> Client<N> {
+    /// Finds a key and hands the value to `found`. The value's bytes are good for the call alone.
+    pub async fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        let key = self.key(key)?;
+        count(&self.counters.gets);
+        let owner = self.map.owner(key.partition());
+        let connection = self.connection(owner.server.into())?;
+        let mut found = Some(found);
+        if self.reads == Locus::Client {
+            match self.get_at_client(&connection, owner.core, &key, &mut found).await {
+                Ok(value) => return Ok(value),
+                Err(Interrupted::Contended) => count(&self.counters.fallbacks),
+                Err(Interrupted::Failed(error)) => return Err(self.failed(owner.server, &connection, error)),
+            }
+        }
+        let result = self.get_at_server(&connection, owner.core, &key, &mut found).await;
+        result.map_err(|error| self.failed(owner.server, &connection, error))
+    }
+
+    /// Finds many keys, with up to the window of them under way at once, so that their READs overlap. Hands each
+    /// result to `found` with the key's place in `keys`, in the order in which they arrive.
+    pub async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
+    ) {
+        let found = RefCell::new(found);
+        let gets = keys.iter().enumerate().map(|(place, key)| {
+            let found = &found;
+            async move {
+                let got = self.get(key.as_ref(), |value| (found.borrow_mut())(place, Ok(Some(value)))).await;
+                match got {
+                    Ok(Some(())) => {}
+                    Ok(None) => (found.borrow_mut())(place, Ok(None)),
+                    Err(error) => (found.borrow_mut())(place, Err(error)),
+                }
+            }
+        });
+        interleave_async(self.config.window, gets, |_, ()| ()).await;
+    }
+
+    async fn get_at_client<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        core: u16,
+        key: &Key<'_>,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, Interrupted> {
+        let entry = connection.entry(key.partition());
+        for _ in 0..ENTRY_READS_MAX {
+            let tables = entry.get();
+            let result = match tables.current {
+                Some(_) => cuckoo::get(&connection.remote, &tables, key, &self.effort).await,
+                None => Err(LookupError::Stale),
+            };
+            match result {
+                Ok(Answer::Found(record)) => return Ok(found.take().map(|found| found(record.value()))),
+                Ok(Answer::Absent) => return Ok(None),
+                Err(LookupError::Stale) => {
+                    count(&self.counters.stale_entries);
+                    let fresh = connection
+                        .directory(core)
+                        .read(&connection.remote, key.partition(), &self.effort)
+                        .await;
+                    match fresh {
+                        // Nothing was ever put into this partition: an entry says so as long as it is true.
+                        Ok(tables) if tables.current.is_none() => {
+                            connection.remote.current().map_err(|error| interrupted(connection, error))?;
+                            return Ok(None);
+                        }
+                        Ok(tables) => entry.set(tables),
+                        Err(error) => self.recover(connection, error)?,
+                    }
+                }
+                Err(error) => self.recover(connection, error)?,
+            }
+        }
+        Err(Interrupted::Contended)
+    }
+
+    /// Does what lets a lookup go on after an error, or says that it cannot.
+    fn recover(&self, connection: &Rc<Connection<N>>, error: LookupError) -> Result<(), Interrupted> {
+        match error {
+            LookupError::Memory(MemoryError::UnknownRegion(_)) => {
+                count(&self.counters.region_updates);
+                let any = connection.fetch_regions().map_err(Interrupted::Failed)?;
+                if any { Ok(()) } else { Err(Interrupted::Contended) }
+            }
+            LookupError::Memory(MemoryError::NoBuffer(_)) | LookupError::Contended | LookupError::Stale => {
+                Err(Interrupted::Contended)
+            }
+            LookupError::Memory(error) => Err(interrupted(connection, error)),
+        }
+    }
+
+    async fn get_at_server<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        core: u16,
+        key: &Key<'_>,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, StoreError> {
+        for _ in 0..LARGE_READS_MAX {
+            let request = Request {
+                opcode: Opcode::Get as u8,
+                mutates: false,
+                partition: key.partition().index() as u16,
+                map_epoch: self.map.epoch,
+                key: key.bytes(),
+                value: &[],
+            };
+            let got = connection.channel(core)?.call(&request, |reply: &Reply<'_>| got(reply, found)).await;
+            match got.map_err(|error| rpc_error(connection, error))?? {
+                Got::Value(value) => return Ok(value),
+                Got::Elsewhere(extent) => {
+                    if let Some(value) = self.get_large(connection, key, extent, found).await? {
+                        return Ok(Some(value));
+                    }
+                }
+            }
+        }
+        Err(StoreError::Contended(LARGE_READS_MAX))
+    }
+
+    /// Reads a record to which a reply pointed; none if it has changed since.
+    async fn get_large<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        key: &Key<'_>,
+        extent: Extent,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, StoreError> {
+        if !connection.remote.region_known(extent.at.region()) {
+            connection.fetch_regions()?;
+        }
+        let bytes = connection.remote.read(extent.at, extent.bytes).await?;
+        connection.remote.current()?;
+        if checksum(&bytes) != extent.checksum {
+            return Ok(None);
+        }
+        match Record::parse(&bytes) {
+            Some(record) if record.key == key.bytes() => {
+                Ok(found.take().map(|found| found(&bytes[record.value])))
+            }
+            _ => Err(StoreError::Protocol {
+                peer: connection.link.peer(),
+                what: "a pointer to another record".into(),
+            }),
+        }
+    }
+
+    /// What the client makes of an error: a connection that is lost or broken is forgotten, so that the next operation
+    /// makes a new one.
+    pub(super) fn failed(
+        &self,
+        server: u16,
+        connection: &Rc<Connection<N>>,
+        error: StoreError,
+    ) -> StoreError {
+        let lost = !connection.link.alive();
+        let broken = matches!(
+            error,
+            StoreError::ServerLost { .. }
+                | StoreError::OutcomeUnknown { .. }
+                | StoreError::Protocol { .. }
+                | StoreError::Memory(_)
+                | StoreError::Fabric(_)
+        );
+        if lost || broken {
+            self.lose(server.into(), connection);
+        }
+        match error {
+            StoreError::Memory(_) | StoreError::Fabric(_) | StoreError::Protocol { .. } if lost => {
+                StoreError::ServerLost { peer: connection.link.peer() }
+            }
+            error => error,
+        }
+    }
+}
+
+/// A channel's error in the words of the store.
+pub(super) fn rpc_error<N: Nic>(connection: &Connection<N>, error: RpcError) -> StoreError {
+    match error {
+        RpcError::ServerLost { .. } => StoreError::ServerLost { peer: connection.link.peer() },
+        RpcError::OutcomeUnknown => StoreError::OutcomeUnknown { peer: connection.link.peer() },
+        error => StoreError::Rpc(error),
+    }
+}
+
+fn interrupted<N: Nic>(connection: &Rc<Connection<N>>, error: MemoryError) -> Interrupted {
+    Interrupted::Failed(match error {
+        MemoryError::OwnerLost => StoreError::ServerLost { peer: connection.link.peer() },
+        error => StoreError::Memory(error),
+    })
+}
+
+/// What a reply to a get says.
+enum Got<T> {
+    Value(Option<T>),
+    Elsewhere(Extent),
+}
+
+fn got<T>(reply: &Reply<'_>, found: &mut Option<impl FnOnce(&[u8]) -> T>) -> Result<Got<T>, StoreError> {
+    match Status::from_byte(reply.status) {
+        Some(Status::Present) if reply.value.len() <= INLINE_VALUE_BYTES_MAX => {
+            Ok(Got::Value(found.take().map(|found| found(reply.value))))
+        }
+        Some(Status::Absent) => Ok(Got::Value(None)),
+        Some(Status::Pointer) => {
+            decode_extent(reply.value).map(Got::Elsewhere).ok_or_else(|| super::bad_reply(reply.status))
+        }
+        _ => Err(super::bad_reply(reply.status)),
+    }
+}

@@ -1,0 +1,68 @@
+//! Puts and deletes: by RPC, at most once. Values too long for a request are placed at the server by WRITE first.
+
+use super::{Client, connection::Connection, counters::count, read::rpc_error};
+use crate::{
+    StoreError,
+    opcode::{Opcode, Status},
+};
+use locus_fabric::Nic;
+use locus_index::Key;
+use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request};
+use std::rc::Rc;
+
+impl<N: Nic> Client<N> {
+    /// Stores a value under a key. Gives the version of the record.
+    pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+        let key = self.key(key)?;
+        self.mutate(Opcode::Put, &key, value).await.map(|(_, version)| version)
+    }
+
+    /// Removes a key. Says whether it was present.
+    pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let key = self.key(key)?;
+        self.mutate(Opcode::Delete, &key, &[]).await.map(|(present, _)| present)
+    }
+
+    async fn mutate(&self, opcode: Opcode, key: &Key<'_>, value: &[u8]) -> Result<(bool, u64), StoreError> {
+        count(&self.counters.mutations);
+        let owner = self.map.owner(key.partition());
+        let connection = self.connection(owner.server.into())?;
+        let limit = connection.manifest.value_bytes_max as usize;
+        if value.len() > limit {
+            return Err(StoreError::ValueLength { bytes: value.len(), limit });
+        }
+        let request = Request {
+            opcode: opcode as u8,
+            mutates: true,
+            partition: key.partition().index() as u16,
+            map_epoch: self.map.epoch,
+            key: key.bytes(),
+            value,
+        };
+        let result = self.call(&connection, owner.core, &request).await;
+        result.map_err(|error| self.failed(owner.server, &connection, error))
+    }
+
+    async fn call(
+        &self,
+        connection: &Rc<Connection<N>>,
+        core: u16,
+        request: &Request<'_>,
+    ) -> Result<(bool, u64), StoreError> {
+        let channel = connection.channel(core)?;
+        if request.value.len() > INLINE_VALUE_BYTES_MAX {
+            connection.provide_staging(channel)?;
+        }
+        channel.call(request, mutated).await.map_err(|error| rpc_error(connection, error))?
+    }
+}
+
+fn mutated(reply: &Reply<'_>) -> Result<(bool, u64), StoreError> {
+    match Status::from_byte(reply.status) {
+        Some(Status::Present) => Ok((true, reply.version)),
+        Some(Status::Absent) => Ok((false, reply.version)),
+        Some(Status::OutOfMemory) => Err(StoreError::OutOfMemory),
+        Some(Status::Collisions) => Err(StoreError::Collisions),
+        _ => Err(super::bad_reply(reply.status)),
+    }
+}

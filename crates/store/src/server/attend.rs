@@ -1,0 +1,192 @@
+//! Attends to one client's link: the handshake, then whatever the client asks for until it is gone.
+//!
+//! A thread per client, asleep in the kernel but for the moments in which a connection is set up. Whatever a client
+//! sends here, it harms itself alone: a message that makes no sense ends the link, and is counted.
+
+use super::{LOOK_AROUND, Shared, core::CoreJob};
+use crate::{
+    StoreError,
+    control::{self, Answer, Ask},
+};
+use locus_fabric::{Access, Facts, Link, Nic, PagePolicy, QueuePair, QueuePairConfig};
+use locus_rpc::SessionId;
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::{Duration, Instant},
+};
+
+/// How long a stranger may take to say hello.
+const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+/// How many large values of one client may be on their way.
+const STAGING_SLOTS: usize = 2;
+
+pub(super) struct Attendant<N: Nic> {
+    shared: Arc<Shared<N>>,
+    link: N::Link,
+    client: u64,
+    /// The client's READs end here. Nobody polls these: a READ takes nothing of this side's CPU.
+    passive: Vec<(N::CompletionQueue, N::QueuePair)>,
+    staging: Option<N::Region>,
+    session: Option<SessionId>,
+}
+
+impl<N: Nic> Drop for Attendant<N> {
+    fn drop(&mut self) {
+        self.link.close();
+        for core in &self.shared.cores {
+            core.send(CoreJob::Gone { client: self.client });
+        }
+        self.shared.links().remove(&self.client);
+    }
+}
+
+/// The parts of an attendant that may go to its thread.
+pub(super) struct Arrival<N: Nic>(Arc<Shared<N>>, N::Link, u64);
+
+impl<N: Nic> Attendant<N> {
+    /// An attendant that is yet to start on a thread of its own.
+    #[expect(clippy::new_ret_no_self, reason = "queue pairs stay on the thread that makes them")]
+    pub(super) fn new(shared: Arc<Shared<N>>, link: N::Link, client: u64) -> Arrival<N> {
+        Arrival(shared, link, client)
+    }
+
+    fn attend(&mut self) -> Result<(), StoreError> {
+        let arrived = Instant::now();
+        loop {
+            if self.shared.stopping.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if let Some((message, facts)) = self.link.receive(LOOK_AROUND)? {
+                let (answer, facts) = self.answer(&message, facts)?;
+                self.link.send(&control::encode(&answer), facts)?;
+            } else if self.session.is_none() && arrived.elapsed() > HELLO_PATIENCE {
+                return Err(self.broken("it connected and said nothing"));
+            }
+        }
+    }
+
+    fn answer(&mut self, message: &[u8], facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
+        let ask: Ask = control::decode(message, &self.link.peer())?;
+        let Some(session) = self.session else { return self.hello(ask).map(|answer| (answer, Vec::new())) };
+        match ask {
+            Ask::Hello { .. } => Err(self.broken("it said hello twice")),
+            Ask::OpenChannel { core, window } => self.open_channel(session, core, window, facts),
+            Ask::OpenReads => self.open_reads(facts),
+            Ask::Regions { known } => {
+                let regions = self.shared.regions.except(&known);
+                let facts =
+                    regions.iter().map(|(_, region)| self.link.grant(region)).collect::<Result<_, _>>()?;
+                Ok((Answer::Regions(regions.into_iter().map(|(id, _)| id).collect()), facts))
+            }
+            Ask::OpenStaging => self.open_staging(),
+            Ask::Statistics => Ok((Answer::Statistics(self.shared.statistics()), Vec::new())),
+        }
+    }
+
+    fn hello(&mut self, ask: Ask) -> Result<Answer, StoreError> {
+        let Ask::Hello { token, session, design } = ask else {
+            return Err(self.broken("it did not say hello"));
+        };
+        let ours = &self.shared.config;
+        if ours.token.as_ref().is_some_and(|ours| *ours != token) {
+            let reason = "the token is missing or wrong: give the server's token file (--token-file)";
+            return Err(self.refused(reason.into()));
+        }
+        if let Some(theirs) = design.filter(|theirs| *theirs != ours.design.name) {
+            return Err(
+                self.refused(format!("this server serves the design {}, not {theirs}", ours.design.name))
+            );
+        }
+        self.session = Some(session);
+        Ok(Answer::Welcome(self.shared.manifest.clone()))
+    }
+
+    fn open_channel(
+        &self,
+        session: SessionId,
+        core: u16,
+        window: u16,
+        mut facts: Vec<Facts>,
+    ) -> Result<(Answer, Vec<Facts>), StoreError> {
+        let (Some(facts), Some(core)) = (facts.pop(), self.shared.cores.get(usize::from(core))) else {
+            return Err(self.broken("it asked for a channel to no core"));
+        };
+        let (answer, answered) = mpsc::sync_channel(1);
+        core.send(CoreJob::Open {
+            link: self.link.clone(),
+            client: self.client,
+            facts,
+            session,
+            window: window.into(),
+            answer,
+        });
+        match answered.recv() {
+            Ok(Ok(accepted)) => {
+                let greeting = accepted.greeting.encode().to_vec();
+                Ok((Answer::Channel { greeting }, vec![accepted.facts]))
+            }
+            Ok(Err(reason)) => Err(self.refused(reason)),
+            Err(_) => Err(self.refused("the server is stopping".into())),
+        }
+    }
+
+    fn open_reads(&mut self, mut facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
+        let (Some(facts), true) = (facts.pop(), self.passive.is_empty()) else {
+            return Err(self.broken("it asked for a second queue pair for READs, or gave no facts"));
+        };
+        let nic = &self.shared.nic;
+        let queue = nic.create_completion_queue(16)?;
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1, ..QueuePairConfig::default() };
+        let mut pair = nic.create_queue_pair(&self.link, &config, &queue, &queue)?;
+        let ours = pair.facts(&self.link)?;
+        pair.connect(facts)?;
+        self.passive.push((queue, pair));
+        Ok((Answer::Reads, vec![ours]))
+    }
+
+    fn open_staging(&mut self) -> Result<(Answer, Vec<Facts>), StoreError> {
+        let place_bytes = self.shared.config.value_bytes_max.next_multiple_of(64).max(64);
+        if self.staging.is_none() {
+            let bytes = STAGING_SLOTS * place_bytes;
+            let region = self.shared.nic.register(bytes, Access::RemoteWrite, PagePolicy::Base)?;
+            for core in &self.shared.cores {
+                core.send(CoreJob::Staging { client: self.client, region: region.clone() });
+            }
+            self.staging = Some(region);
+        }
+        let region = self.staging.as_ref().expect("made above");
+        let facts = self.link.grant(region)?;
+        Ok((Answer::Staging { place_bytes: place_bytes as u32 }, vec![facts]))
+    }
+
+    fn broken(&self, what: &str) -> StoreError {
+        StoreError::Protocol { peer: self.link.peer(), what: what.into() }
+    }
+
+    fn refused(&self, reason: String) -> StoreError {
+        StoreError::Refused { peer: self.link.peer(), reason }
+    }
+}
+
+impl<N: Nic> Arrival<N> {
+    /// Attends until the client is gone or the server stops.
+    pub(super) fn run(self) {
+        let Self(shared, link, client) = self;
+        let mut attendant =
+            Attendant { shared, link, client, passive: Vec::new(), staging: None, session: None };
+        let Err(error) = attendant.attend() else { return };
+        let reason = match error {
+            StoreError::Fabric(locus_fabric::FabricError::PeerLost { .. }) => return,
+            StoreError::Refused { reason, .. } => reason,
+            error => error.to_string(),
+        };
+        attendant.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        refuse(&attendant.link, &reason);
+    }
+}
+
+/// Tells a client why it may not stay, if it still listens.
+pub(super) fn refuse(link: &impl Link, reason: &str) {
+    let _ = link.send(&control::encode(&Answer::Refused(reason.to_owned())), Vec::new());
+    link.close();
+}

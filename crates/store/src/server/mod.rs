@@ -1,0 +1,235 @@
+//! The server: cores that own the data, threads that attend to clients' links, and one that reserves memory.
+
+mod attend;
+mod config;
+mod core;
+mod regions;
+mod wishes;
+
+pub use config::ServerConfig;
+
+use crate::{
+    StoreError,
+    control::{Manifest, Statistics},
+};
+use attend::Attendant;
+use core::{Core, CoreJob, CoreSetup, JobSender};
+use locus_fabric::{Address, FabricError, Link, Listener, Nic};
+use locus_memory::RegionId;
+use regions::Regions;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// The seed of the key hash. All servers of a store have the same, since clients route keys by the hash.
+const SEED: u64 = 0x10C0_5EED;
+/// How long a thread waits before it looks whether the server is to stop.
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+
+/// A running server. Stops when dropped.
+pub struct Server<N: Nic> {
+    shared: Arc<Shared<N>>,
+    threads: Vec<JoinHandle<()>>,
+    listeners: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads of a server share.
+struct Shared<N: Nic> {
+    nic: N,
+    config: ServerConfig,
+    manifest: Manifest,
+    regions: Arc<Regions<N>>,
+    cores: Vec<JobSender<N>>,
+    stopping: AtomicBool,
+    /// The links of the clients, by number.
+    links: Mutex<HashMap<u64, (N::Link, Option<JoinHandle<()>>)>>,
+    next_client: AtomicU64,
+    /// Clients that were dropped because of what they sent over the link.
+    dropped: AtomicU64,
+}
+
+impl<N: Nic> Shared<N> {
+    fn links(&self) -> MutexGuard<'_, HashMap<u64, (N::Link, Option<JoinHandle<()>>)>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn statistics(&self) -> Statistics {
+        let (region_bytes, pages) = self.regions.summary();
+        let mut statistics = Statistics {
+            design: self.manifest.design.clone(),
+            clients: self.links().len() as u64,
+            clients_dropped: self.dropped.load(Ordering::Relaxed),
+            region_bytes: region_bytes as u64,
+            memory_limit_bytes: self.config.memory_bytes as u64,
+            pages,
+            cpu_ns: cpu_time::ProcessTime::try_now().map_or(0, |time| time.as_duration().as_nanos() as u64),
+            process: std::process::id(),
+            ..Statistics::default()
+        };
+        for core in &self.cores {
+            let (answer, answered) = mpsc::sync_channel(1);
+            core.send(CoreJob::Statistics { statistics: statistics.clone(), answer });
+            // A core that is stopping adds nothing.
+            statistics = answered.recv().unwrap_or(statistics);
+        }
+        statistics
+    }
+}
+
+impl<N: Nic> Server<N> {
+    /// Reserves the first memory and starts the cores. Nobody can reach the server yet: see [`Server::listen`].
+    pub fn start(nic: &N, config: ServerConfig) -> Result<Self, StoreError> {
+        config.check()?;
+        let regions = Arc::new(Regions::new(nic.clone(), config.pages, config.memory_bytes));
+        let (wishes, wished) = mpsc::channel();
+        let incarnation = crate::client::random()? as u64;
+        let mut threads = Vec::new();
+        let mut cores = Vec::new();
+        let mut directories = Vec::new();
+        for core in 0..config.cores {
+            let setup = CoreSetup {
+                nic: nic.clone(),
+                config: config.clone(),
+                core,
+                seed: SEED,
+                incarnation,
+                regions: regions.clone(),
+                wishes: wishes.clone(),
+            };
+            let (thread, sender, directory) = start_core(setup)?;
+            threads.push(thread);
+            cores.push(sender);
+            directories.push(directory.index() as u16);
+        }
+        let provisioned = regions.clone();
+        threads.push(spawn("locus-memory", move || regions::provision(&provisioned, &wished))?);
+        let manifest = Manifest {
+            incarnation,
+            design: config.design.name.to_owned(),
+            seed: SEED,
+            map_epoch: 1,
+            value_bytes_max: config.value_bytes_max as u32,
+            window: config.window as u16,
+            directories,
+        };
+        let shared = Shared {
+            nic: nic.clone(),
+            config,
+            manifest,
+            regions,
+            cores,
+            stopping: AtomicBool::new(false),
+            links: Mutex::default(),
+            next_client: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared), threads, listeners: Mutex::default() })
+    }
+
+    /// Starts to take clients at an address. Gives the address as clients write it.
+    pub fn listen(&self, address: &Address) -> Result<Address, StoreError> {
+        let listener = self.shared.nic.listen(address)?;
+        let address = listener.address();
+        let shared = self.shared.clone();
+        let thread = spawn("locus-listen", move || {
+            while !shared.stopping.load(Ordering::Relaxed) {
+                match listener.accept(LOOK_AROUND) {
+                    Ok(Some(link)) => attend(&shared, link),
+                    Ok(None) => {}
+                    // One stranger's failure, or a passing one such as a full descriptor table.
+                    Err(_) => {
+                        shared.dropped.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            }
+        })?;
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(address)
+    }
+
+    /// A link for a client in this process.
+    pub fn attach(&self) -> Result<N::Link, StoreError> {
+        let (ours, theirs) = self.shared.nic.pair()?;
+        attend(&self.shared, ours);
+        Ok(theirs)
+    }
+
+    /// What the server has counted.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
+    }
+}
+
+impl<N: Nic> Drop for Server<N> {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = listener.join();
+        }
+        let links: Vec<_> = self.shared.links().drain().map(|(_, link)| link).collect();
+        for (link, thread) in links {
+            link.close();
+            if let Some(thread) = thread {
+                let _ = thread.join();
+            }
+        }
+        for core in &self.shared.cores {
+            core.send(CoreJob::Stop);
+        }
+        // The provisioner ends with the last core.
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the thread that attends to a client.
+fn attend<N: Nic>(shared: &Arc<Shared<N>>, link: N::Link) {
+    let client = shared.next_client.fetch_add(1, Ordering::Relaxed);
+    // The table is locked until the entry is complete, so that the thread finds it when it ends.
+    let mut links = shared.links();
+    if links.len() >= shared.config.clients_max {
+        drop(links);
+        attend::refuse(&link, &format!("the limit of {} clients is reached", shared.config.clients_max));
+        return;
+    }
+    let attendant = Attendant::new(shared.clone(), link.clone(), client);
+    match spawn("locus-client", move || attendant.run()) {
+        Ok(thread) => drop(links.insert(client, (link, Some(thread)))),
+        Err(error) => attend::refuse(&link, &error.to_string()),
+    }
+}
+
+type Started<N> = (JoinHandle<()>, JobSender<N>, RegionId);
+
+/// Starts a core on a thread of its own, on which everything that it uses is made.
+fn start_core<N: Nic>(setup: CoreSetup<N>) -> Result<Started<N>, StoreError> {
+    let (ready, started) = mpsc::sync_channel(1);
+    let thread = spawn("locus-core", move || match Core::new(setup) {
+        Ok((core, sender, directory)) => {
+            // The starter waits for this.
+            let _ = ready.send(Ok((sender, directory)));
+            core.run();
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    })?;
+    let (sender, directory) = started
+        .recv()
+        .unwrap_or_else(|_| Err(StoreError::Fabric(FabricError::State("a core ended while it started"))))?;
+    Ok((thread, sender, directory))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|source| StoreError::System { what: "starting a thread", source })
+}
