@@ -29,29 +29,37 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 /// of its table, so that a moved copy or a row of an earlier table fails. Never zero: a zeroed row does not verify.
 #[inline]
 pub fn checksum_row(words: [u64; 3], location: Pointer, epoch: u64) -> u64 {
-    never_zero(checksum_words([words[0], words[1], words[2], place(location, epoch)]))
+    let [a, b, c] = words;
+    never_zero(four_words(a, b, c, place(location, epoch)))
 }
 
 /// The checksum of a directory entry of 64 bytes whose other seven words are `words`; like [`checksum_row`].
 #[inline]
 pub fn checksum_entry(words: [u64; 7], location: Pointer, epoch: u64) -> u64 {
     let [a, b, c, d, e, f, g] = words;
-    never_zero(checksum_words([a, b, c, d, e, f, g, place(location, epoch)]))
+    never_zero(eight_words(&[a, b, c, d, e, f, g, place(location, epoch)]))
 }
 
-/// The CRC-64/NVME of an even number of words, each little-endian.
+/// The CRC-64/NVME of four words, each little-endian. Apart, so that they travel in registers.
 #[inline]
-fn checksum_words<const COUNT: usize>(words: [u64; COUNT]) -> u64 {
+fn four_words(a: u64, b: u64, c: u64, d: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("pclmulqdq") {
         // SAFETY: the processor has the instruction, as was just asked.
-        return unsafe { folded::checksum_words(words) };
+        return unsafe { folded::four_words(a, b, c, d) };
     }
-    let mut bytes = [[0; 8]; COUNT];
-    for (bytes, word) in bytes.iter_mut().zip(words) {
-        *bytes = word.to_le_bytes();
+    general([a, b, c, d].map(u64::to_le_bytes).as_flattened())
+}
+
+/// The CRC-64/NVME of eight words, each little-endian.
+#[inline]
+fn eight_words(words: &[u64; 8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("pclmulqdq") {
+        // SAFETY: the processor has the instruction, as was just asked.
+        return unsafe { folded::eight_words(words) };
     }
-    general(bytes.as_flattened())
+    general(words.map(u64::to_le_bytes).as_flattened())
 }
 
 /// One word for a place and an epoch. For one epoch all places differ and for one place all epochs; for epochs less
@@ -183,64 +191,113 @@ mod folded {
         _mm_set_epi64x((block >> 64) as i64, block as i64)
     }
 
-    /// The checksum of an even number of words.
+    /// One word times what brings it to the end of the input, so many words further, and times `x^64`.
     #[inline]
     #[target_feature(enable = "sse2,pclmulqdq")]
-    pub(super) fn checksum_words<const COUNT: usize>(mut words: [u64; COUNT]) -> u64 {
-        const { assert!(COUNT.is_multiple_of(2) && COUNT >= 2 && COUNT / 2 <= BLOCKS_MAX) };
-        words[0] = !words[0];
-        let mut sum = _mm_setzero_si128();
-        for block in 0..COUNT / 2 {
-            let (first, second) = (words[2 * block] as i64, words[2 * block + 1] as i64);
-            let block = multiply(_mm_set_epi64x(second, first), distance(COUNT / 2 - 1 - block));
-            sum = _mm_xor_si128(sum, block);
-        }
-        reduce(sum)
+    fn multiply_word<const WORDS: usize>(word: u64) -> __m128i {
+        let constant = const { power_of_x(64 * WORDS as u32 + 63) };
+        _mm_clmulepi64_si128::<0x00>(_mm_cvtsi64_si128(word as i64), _mm_cvtsi64_si128(constant as i64))
     }
 
-    /// The checksum of any bytes. The initial value, all ones, is added to the first eight of them; zeroes in front of
-    /// them then change nothing, so that the odd block comes first.
+    /// The checksum of four words.
+    #[target_feature(enable = "sse2,pclmulqdq")]
+    pub(super) fn four_words(a: u64, b: u64, c: u64, d: u64) -> u64 {
+        let first = _mm_xor_si128(multiply_word::<3>(!a), multiply_word::<2>(b));
+        let second = _mm_xor_si128(multiply_word::<1>(c), multiply_word::<0>(d));
+        reduce(_mm_xor_si128(first, second))
+    }
+
+    /// The checksum of eight words. Each is loaded on its own, as it was stored just before.
+    #[target_feature(enable = "sse2,pclmulqdq")]
+    pub(super) fn eight_words(words: &[u64; 8]) -> u64 {
+        let [a, b, c, d, e, f, g, h] = *words;
+        let first = _mm_xor_si128(multiply_word::<7>(!a), multiply_word::<6>(b));
+        let second = _mm_xor_si128(multiply_word::<5>(c), multiply_word::<4>(d));
+        let third = _mm_xor_si128(multiply_word::<3>(e), multiply_word::<2>(f));
+        let fourth = _mm_xor_si128(multiply_word::<1>(g), multiply_word::<0>(h));
+        reduce(_mm_xor_si128(_mm_xor_si128(first, second), _mm_xor_si128(third, fourth)))
+    }
+
+    /// The checksum of less than [`super::LARGE_BYTES`] bytes. The initial value, all ones, is added to the first eight
+    /// of them.
     #[target_feature(enable = "sse2,pclmulqdq")]
     pub(super) fn checksum(bytes: &[u8]) -> u64 {
+        match bytes.as_chunks::<16>() {
+            (blocks, []) if !blocks.is_empty() => {
+                add_blocks(_mm_setzero_si128(), _mm_cvtsi64_si128(!0), blocks)
+            }
+            _ => odd_length(bytes),
+        }
+    }
+
+    /// Once the initial value has been added, zeroes in front of the input change nothing: so the odd block comes first,
+    /// filled up from the front.
+    #[inline(never)]
+    #[target_feature(enable = "sse2,pclmulqdq")]
+    fn odd_length(bytes: &[u8]) -> u64 {
+        let ones = u128::from(u64::MAX);
         let (odd, blocks) = bytes.split_at(bytes.len() % 16);
         let (blocks, _) = blocks.as_chunks::<16>();
-        if odd.is_empty() && !blocks.is_empty() {
-            return add_blocks(_mm_setzero_si128(), _mm_cvtsi64_si128(!0), blocks);
-        }
-        let mut first = [0; 16];
-        first[..odd.len()].copy_from_slice(odd);
-        let first = u128::from_le_bytes(first);
-        let ones = u128::from(u64::MAX);
-        if blocks.is_empty() && odd.len() < 8 {
-            // The initial value reaches beyond the input, into the eight zero bytes that a CRC appends.
-            return reduce(register((first ^ ones) << (64 - 8 * odd.len())));
-        }
-        let first = register((first ^ ones) << (128 - 8 * odd.len()));
+        let Some(beginning) = bytes.first_chunk::<16>() else {
+            let input = short(odd) ^ ones;
+            if odd.len() < 8 {
+                // The initial value reaches beyond the input, into the eight zero bytes that a CRC appends.
+                return reduce(register(input << (64 - 8 * odd.len())));
+            }
+            return reduce(multiply(register(input << (128 - 8 * odd.len())), distance(0)));
+        };
+        let first = register((u128::from_le_bytes(*beginning) ^ ones) << (128 - 8 * odd.len()));
         let rest = register(ones >> (8 * odd.len()));
         add_blocks(multiply(first, distance(blocks.len())), rest, blocks)
     }
 
-    /// Adds the blocks, after `first` has been added to the first of them, to a sum; then reduces it.
+    /// Less than 16 bytes as a number, without a copy of variable length.
+    #[inline]
+    fn short(bytes: &[u8]) -> u128 {
+        match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+            (Some(first), Some(last)) => {
+                let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+                u128::from(first) | u128::from(last) << (8 * (bytes.len() - 8))
+            }
+            _ => bytes.iter().rev().fold(0, |value, byte| value << 8 | u128::from(*byte)),
+        }
+    }
+
+    /// Adds the blocks, of which there is one at least, after `first` has been added to the first of them, to a sum; then
+    /// reduces it.
     #[inline]
     #[target_feature(enable = "sse2,pclmulqdq")]
     fn add_blocks(sum: __m128i, first: __m128i, blocks: &[[u8; 16]]) -> u64 {
-        let mut sum = sum;
+        if blocks.len() > DIRECT_BLOCKS {
+            return fold_blocks(sum, first, blocks);
+        }
+        let (mut sum, mut carried) = (sum, first);
+        for (index, block) in blocks.iter().enumerate() {
+            let block = _mm_xor_si128(load(block), carried);
+            sum = _mm_xor_si128(sum, multiply(block, distance(blocks.len() - 1 - index)));
+            carried = _mm_setzero_si128();
+        }
+        reduce(sum)
+    }
+
+    /// The same for many blocks: four at a time are brought onto the following four.
+    #[inline(never)]
+    #[target_feature(enable = "sse2,pclmulqdq")]
+    fn fold_blocks(sum: __m128i, first: __m128i, blocks: &[[u8; 16]]) -> u64 {
+        let further = _mm_set_epi64x(FOUR_BLOCKS[1] as i64, FOUR_BLOCKS[0] as i64);
         let mut carried = [first, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
         let mut rest = blocks;
         while rest.len() > DIRECT_BLOCKS {
-            let further = _mm_set_epi64x(FOUR_BLOCKS[1] as i64, FOUR_BLOCKS[0] as i64);
             for (block, carried) in rest.iter().zip(&mut carried) {
                 *carried = multiply(_mm_xor_si128(*carried, load(block)), further);
             }
             rest = &rest[4..];
         }
-        let last = rest.len().wrapping_sub(1);
+        let mut sum = sum;
         for (index, block) in rest.iter().enumerate() {
-            let mut block = load(block);
-            if index < carried.len() {
-                block = _mm_xor_si128(block, carried[index]);
-            }
-            sum = _mm_xor_si128(sum, multiply(block, distance(last - index)));
+            let carried = carried.get(index).copied().unwrap_or(_mm_setzero_si128());
+            let block = _mm_xor_si128(load(block), carried);
+            sum = _mm_xor_si128(sum, multiply(block, distance(rest.len() - 1 - index)));
         }
         reduce(sum)
     }
@@ -305,9 +362,9 @@ mod tests {
         #[test]
         fn words_equal_bytes(words in proptest::array::uniform8(proptest::num::u64::ANY)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            proptest::prop_assert_eq!(checksum_words(words), general(&bytes));
-            let four = [words[0], words[1], words[2], words[3]];
-            proptest::prop_assert_eq!(checksum_words(four), general(&bytes[..32]));
+            proptest::prop_assert_eq!(eight_words(&words), general(&bytes));
+            let [a, b, c, d, ..] = words;
+            proptest::prop_assert_eq!(four_words(a, b, c, d), general(&bytes[..32]));
         }
 
         #[test]

@@ -5,6 +5,7 @@
 //! trait; which memory it gets decides where it runs.
 
 mod arena;
+mod buffers;
 mod checksum;
 mod extents;
 mod local;
@@ -12,16 +13,19 @@ mod pages;
 mod pointer;
 mod prefetched;
 mod reader;
+mod remote;
 mod size_class;
 #[doc(hidden)]
 pub mod testing;
 mod writer;
 
 pub use arena::{AddRegionError, AllocateError, Arena, Purpose};
+pub use buffers::{Buffer, BufferPool};
 pub use checksum::{checksum, checksum_entry, checksum_row};
 pub use extents::{ClassUsage, Usage};
 pub use local::Local;
 pub use pointer::{Pointer, RegionId};
 pub use prefetched::Prefetched;
 pub use reader::{Memory, MemoryError};
+pub use remote::{Overlap, Remote, RemoteConfig, RemoteCounters};
 pub use writer::Writer;

@@ -1,0 +1,382 @@
+//! The owner's memory as a client reads it: one-sided READs into registered buffers (Mitchell §3.2).
+//!
+//! A lone read polls at once, so that on a software NIC, which carries a READ out when its completion queue is polled,
+//! it completes inline. Reads that overlap with others post, which starts to fetch the bytes, and yield first. A read
+//! makes progress whenever it is polled and never wakes anyone.
+
+use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
+use locus_fabric::{
+    Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, QueuePair,
+    QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
+};
+use locus_runtime::Park;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Most objects fit into a buffer of this size, of which there are as many as the window.
+const SMALL_BYTES: usize = 4 << 10;
+/// Buffers for larger objects are registered when first needed; a read waits until one is free.
+const MEDIUM_BYTES: usize = 64 << 10;
+const MEDIUM_COUNT: usize = 16;
+const LARGE_COUNT: usize = 2;
+/// How many completions are taken at once.
+const COMPLETIONS: usize = 16;
+
+/// The limits of a [`Remote`].
+#[derive(Clone, Debug)]
+pub struct RemoteConfig {
+    /// How many reads of up to 4 KiB may be under way or have their bytes in use.
+    pub window: usize,
+    /// The largest object that can be read, in bytes.
+    pub object_bytes_max: usize,
+}
+
+impl Default for RemoteConfig {
+    fn default() -> Self {
+        Self { window: 64, object_bytes_max: (4 << 20) + (4 << 10) }
+    }
+}
+
+/// What a [`Remote`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteCounters {
+    /// READs posted.
+    pub reads: u64,
+    /// The bytes that they asked for.
+    pub bytes: u64,
+    /// Polls that found no completion.
+    pub empty_polls: u64,
+}
+
+/// The memory of one peer, read with one-sided READs. Stays on the thread that made it.
+pub struct Remote<N: Nic> {
+    nic: N,
+    link: N::Link,
+    config: RemoteConfig,
+    pair: RefCell<N::QueuePair>,
+    queue: RefCell<N::CompletionQueue>,
+    /// Room for completions, kept so that it need not be cleared for each poll.
+    completions: RefCell<[Completion; COMPLETIONS]>,
+    small: BufferPool<N>,
+    medium: OnceCell<BufferPool<N>>,
+    large: OnceCell<BufferPool<N>>,
+    regions: RefCell<Vec<Option<N::RemoteRegion>>>,
+    number: u32,
+    part_bytes: usize,
+    prefetches: bool,
+    /// Work requests that were posted and have not completed.
+    outstanding: Cell<usize>,
+    /// Whether something was posted since the doorbell was rung.
+    unrung: Cell<bool>,
+    /// How many [`Overlap`]s are alive.
+    overlaps: Cell<usize>,
+    reads: Cell<u64>,
+    bytes: Cell<u64>,
+    empty_polls: Cell<u64>,
+}
+
+impl<N: Nic> Remote<N> {
+    /// Makes a queue pair of its own, for the calling thread. It must be connected before anything is read.
+    pub fn new(nic: &N, link: &N::Link, config: RemoteConfig) -> Result<Self, FabricError> {
+        let properties = nic.properties();
+        let part_bytes = properties.transfer_bytes_max.min(config.object_bytes_max.max(SMALL_BYTES));
+        let parts = |bytes: usize| bytes.div_ceil(part_bytes);
+        let depth = config.window * parts(SMALL_BYTES)
+            + MEDIUM_COUNT * parts(MEDIUM_BYTES)
+            + LARGE_COUNT * parts(config.object_bytes_max);
+        for (what, limit) in [
+            ("a window of READs", properties.queue_depth_max),
+            ("a window of READs", properties.completions_max),
+        ] {
+            if depth > limit {
+                return Err(FabricError::Limit { what, asked: depth, limit });
+            }
+        }
+        let queue = nic.create_completion_queue(depth)?;
+        let pair_config = QueuePairConfig {
+            transport: Transport::Rc,
+            send_depth: depth,
+            receive_depth: 1,
+            inline_bytes: 0,
+            reads_outstanding: depth.min(properties.reads_outstanding_max),
+            ..QueuePairConfig::default()
+        };
+        let pair = nic.create_queue_pair(link, &pair_config, &queue, &queue)?;
+        Ok(Self {
+            nic: nic.clone(),
+            link: link.clone(),
+            small: BufferPool::new(nic, config.window, SMALL_BYTES, 0)?,
+            medium: OnceCell::new(),
+            large: OnceCell::new(),
+            number: pair.number(),
+            pair: RefCell::new(pair),
+            queue: RefCell::new(queue),
+            completions: RefCell::new([Completion::EMPTY; COMPLETIONS]),
+            regions: RefCell::default(),
+            part_bytes,
+            prefetches: properties.prefetches,
+            config,
+            outstanding: Cell::new(0),
+            unrung: Cell::new(false),
+            overlaps: Cell::new(0),
+            reads: Cell::new(0),
+            bytes: Cell::new(0),
+            empty_polls: Cell::new(0),
+        })
+    }
+
+    /// What the owner must know to connect a queue pair of its own to this one.
+    pub fn facts(&self, link: &N::Link) -> Result<Facts, FabricError> {
+        self.pair.borrow().facts(link)
+    }
+
+    /// Connects with the owner's queue pair.
+    pub fn connect(&mut self, facts: Facts) -> Result<(), FabricError> {
+        self.pair.get_mut().connect(facts)
+    }
+
+    /// Starts anew with another queue pair, which has to be connected: the way out once a READ failed, which breaks a
+    /// queue pair. Regions stay known.
+    pub fn reset(&mut self) -> Result<(), FabricError> {
+        let fresh = Self::new(&self.nic, &self.link, self.config.clone())?;
+        let regions = std::mem::replace(self, fresh).regions;
+        self.regions = regions;
+        Ok(())
+    }
+
+    /// Whether the queue pair is broken, so that no read will succeed until it is [`Remote::reset`].
+    pub fn broken(&self) -> bool {
+        self.pair.borrow().state() == QueuePairState::Error
+    }
+
+    /// Lets reads know a region. One of the same number is replaced.
+    pub fn add_region(&self, id: RegionId, region: N::RemoteRegion) {
+        let mut regions = self.regions.borrow_mut();
+        if regions.len() <= id.index() {
+            regions.resize_with(id.index() + 1, || None);
+        }
+        regions[id.index()] = Some(region);
+    }
+
+    /// Whether a region is known.
+    pub fn region_known(&self, id: RegionId) -> bool {
+        self.regions.borrow().get(id.index()).is_some_and(Option::is_some)
+    }
+
+    /// While the returned value lives every read yields after it was posted, even if it is alone so far: for batches, of
+    /// which the first read must not run to its end before the second is posted.
+    pub fn overlap(&self) -> Overlap<'_> {
+        self.overlaps.set(self.overlaps.get() + 1);
+        Overlap(&self.overlaps)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> RemoteCounters {
+        RemoteCounters {
+            reads: self.reads.get(),
+            bytes: self.bytes.get(),
+            empty_polls: self.empty_polls.get(),
+        }
+    }
+
+    /// A free buffer of the smallest kind that fits, `None` while all of a kind that is waited for are in use.
+    #[inline]
+    fn buffer(&self, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
+        if bytes > SMALL_BYTES {
+            return self.large_buffer(bytes);
+        }
+        if let Some(buffer) = self.small.take() {
+            return Ok(Some(buffer));
+        }
+        // Buffers of reads that were given up are free once their READs have completed.
+        self.poll();
+        self.small.take().map(Some).ok_or(MemoryError::NoBuffer(bytes))
+    }
+
+    #[inline(never)]
+    fn large_buffer(&self, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
+        let (pool, count, size, tag) = match bytes {
+            ..=MEDIUM_BYTES => (&self.medium, MEDIUM_COUNT, MEDIUM_BYTES, 1),
+            _ if bytes <= self.config.object_bytes_max => {
+                (&self.large, LARGE_COUNT, self.config.object_bytes_max, 2)
+            }
+            _ => return Err(MemoryError::NoBuffer(bytes)),
+        };
+        if pool.get().is_none() {
+            let registered =
+                BufferPool::new(&self.nic, count, size, tag).map_err(|_| MemoryError::NoBuffer(bytes))?;
+            let _ = pool.set(registered);
+        }
+        Ok(pool.get().and_then(BufferPool::take))
+    }
+
+    /// Posts the READs of one read, `None` if it has to wait for a buffer.
+    #[inline]
+    fn start(&self, at: Pointer, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
+        let regions = self.regions.borrow();
+        let region = regions.get(at.region().index()).and_then(Option::as_ref);
+        let region = region.ok_or(MemoryError::UnknownRegion(at.region()))?;
+        if bytes > region.bytes() || at.offset() > region.bytes() - bytes {
+            return Err(MemoryError::OutOfRange(at, bytes));
+        }
+        let Some(mut buffer) = self.buffer(bytes)? else { return Ok(None) };
+        let mut pair = self.pair.borrow_mut();
+        let mut begin = 0;
+        while begin < bytes {
+            let part = (bytes - begin).min(self.part_bytes);
+            let post = |id, into: LocalSlice<'_, N>| {
+                let from = RemoteSlice { region, offset: at.offset() + begin };
+                pair.post_send(&SendRequest { id, verb: Verb::Read { into, from }, signaled: true })
+            };
+            buffer.post(self.number, begin, part, post).map_err(|error| self.refused(error, bytes))?;
+            self.outstanding.set(self.outstanding.get() + 1);
+            self.reads.set(self.reads.get() + 1);
+            begin += part;
+        }
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        self.unrung.set(true);
+        Ok(Some(buffer))
+    }
+
+    /// Rings the doorbell if it was not rung since the last post, then takes completions.
+    #[inline]
+    fn poll(&self) {
+        if self.unrung.replace(false) {
+            // A doorbell that fails shows in the completions.
+            let _ = self.pair.borrow_mut().ring();
+        }
+        let mut completions = self.completions.borrow_mut();
+        let count = self.queue.borrow_mut().poll(&mut completions[..]);
+        if count == 0 {
+            self.empty_polls.set(self.empty_polls.get() + 1);
+        }
+        for completion in &completions[..count] {
+            let known = self.small.complete(completion)
+                || [&self.medium, &self.large]
+                    .iter()
+                    .any(|pool| pool.get().is_some_and(|pool| pool.complete(completion)));
+            debug_assert!(known, "{completion:?} of no read");
+            self.outstanding.set(self.outstanding.get() - usize::from(known));
+        }
+    }
+
+    #[cold]
+    fn refused(&self, error: PostError, bytes: usize) -> MemoryError {
+        match error {
+            _ if !self.link.alive() => MemoryError::OwnerLost,
+            PostError::SendQueueFull(_) => MemoryError::NoBuffer(bytes),
+            PostError::NotReady => MemoryError::Failed(Status::Flushed),
+            _ => MemoryError::Failed(Status::RemoteInvalidRequest),
+        }
+    }
+
+    #[cold]
+    fn failed(&self, status: Status, region: RegionId) -> MemoryError {
+        match status {
+            Status::PeerLost => MemoryError::OwnerLost,
+            _ if !self.link.alive() => MemoryError::OwnerLost,
+            Status::RemoteAccess => MemoryError::Revoked(region),
+            status => MemoryError::Failed(status),
+        }
+    }
+}
+
+impl<N: Nic> Memory for Remote<N> {
+    type Bytes<'a>
+        = Buffer<'a, N>
+    where
+        Self: 'a;
+    const TEARS: bool = true;
+    const INTERLEAVES: bool = true;
+
+    /// A read over 4 KiB may have to wait until the bytes of another one are dropped: hold no such bytes across a read.
+    #[inline]
+    async fn read(&self, at: Pointer, bytes: usize) -> Result<Buffer<'_, N>, MemoryError> {
+        Read { remote: self, at, bytes, buffer: None }.await
+    }
+
+    #[inline]
+    fn prefetch(&self, at: Pointer, bytes: usize) {
+        if self.prefetches
+            && let Some(Some(region)) = self.regions.borrow().get(at.region().index())
+        {
+            region.prefetch(at.offset(), bytes);
+        }
+    }
+
+    #[inline]
+    fn current(&self) -> Result<(), MemoryError> {
+        if self.link.alive() { Ok(()) } else { Err(MemoryError::OwnerLost) }
+    }
+}
+
+/// Sleeps until a READ completes.
+impl<N: Nic> Park for Remote<N> {
+    fn prepare(&self) -> bool {
+        self.queue.borrow().prepare()
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.queue.borrow().park(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.queue.borrow().waker()
+    }
+}
+
+/// Makes reads overlap while it lives.
+pub struct Overlap<'a>(&'a Cell<usize>);
+
+impl Drop for Overlap<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A read under way. Dropped early, it leaves its buffer to the READs that were posted.
+struct Read<'a, N: Nic> {
+    remote: &'a Remote<N>,
+    at: Pointer,
+    bytes: usize,
+    buffer: Option<Buffer<'a, N>>,
+}
+
+impl<'a, N: Nic> Future for Read<'a, N> {
+    type Output = Result<Buffer<'a, N>, MemoryError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let remote = self.remote;
+        let buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => {
+                let alone = remote.outstanding.get() == 0 && remote.overlaps.get() == 0;
+                let Some(buffer) = remote.start(self.at, self.bytes)? else {
+                    remote.poll();
+                    return Poll::Pending;
+                };
+                if !alone {
+                    self.buffer = Some(buffer);
+                    return Poll::Pending;
+                }
+                buffer
+            }
+        };
+        if buffer.outcome().is_none() {
+            remote.poll();
+        }
+        match buffer.outcome() {
+            Some(Ok(())) => Poll::Ready(Ok(buffer)),
+            Some(Err(status)) => Poll::Ready(Err(remote.failed(status, self.at.region()))),
+            None => {
+                self.buffer = Some(buffer);
+                Poll::Pending
+            }
+        }
+    }
+}
