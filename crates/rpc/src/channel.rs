@@ -479,7 +479,7 @@ impl<N: Nic> Inner<N> {
             mutates: request.mutates,
             staged,
             key_bytes: request.key.len() as u16,
-            value_bytes: value.len() as u32,
+            value_bytes: value.len() as u16,
             incarnation: self.incarnation,
             sequence: self.window.slots[index as usize].sequence,
             partition: request.partition,

@@ -1,29 +1,25 @@
 //! What travels: a request or reply is one message of a header and its bytes, little-endian.
 //!
-//! Headers take 32 bytes, so that a request with a short key and value fits two cache lines and a reply with a short
-//! value one. A peer's bytes are input: parsing checks every length against the message that arrived and every field
-//! against what this version knows.
+//! Headers take 24 bytes, so that a read of a key of up to 32 bytes is one cache line with what `shm` adds to it, and so
+//! is a reply with a value of up to 32. A peer's bytes are input: parsing checks every length against the message that
+//! arrived and every field against what this version knows.
 //!
 //! | request byte | field | reply byte | field |
 //! |---|---|---|---|
-//! | 0..4 | length of the frame | 0..4 | length of the frame |
-//! | 4 | opcode | 4 | status |
-//! | 5 | flags | 5 | flags |
-//! | 6..8 | key length | 6..8 | zero |
-//! | 8..12 | value length | 8..12 | value length |
-//! | 12..16 | server incarnation, folded | 12..16 | server incarnation, folded |
-//! | 16..24 | sequence | 16..24 | sequence |
-//! | 24..26 | partition | 24..32 | record version |
-//! | 26..28 | zero | | |
-//! | 28..32 | epoch of the partition map | | |
-//! | 32.. | key, then value | 32.. | value |
-//!
-//! The flags of a request say whether it mutates, and whether its value is staged; a reply has none.
+//! | 0..2 | length of the frame | 0..2 | length of the frame |
+//! | 2 | opcode | 2 | status |
+//! | 3 | flags: 1 it mutates, 2 its value is staged | 3 | zero |
+//! | 4..8 | server incarnation, folded | 4..8 | server incarnation, folded |
+//! | 8..16 | sequence | 8..16 | sequence |
+//! | 16..18 | key length | 16..24 | record version |
+//! | 18..20 | partition | | |
+//! | 20..24 | epoch of the partition map | | |
+//! | 24.. | key, then value | 24.. | value |
 
 /// The length of a request's header.
-pub const REQUEST_HEADER_BYTES: usize = 32;
+pub const REQUEST_HEADER_BYTES: usize = 24;
 /// The length of a reply's header.
-pub const REPLY_HEADER_BYTES: usize = 32;
+pub const REPLY_HEADER_BYTES: usize = 24;
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 1 << 10;
 /// The longest value that travels in a frame; longer ones travel by rendezvous.
@@ -31,7 +27,7 @@ pub const INLINE_VALUE_BYTES_MAX: usize = 4 << 10;
 /// The longest frame.
 pub const FRAME_BYTES_MAX: usize = REQUEST_HEADER_BYTES + KEY_BYTES_MAX + INLINE_VALUE_BYTES_MAX;
 /// The length of an encoded [`Staged`].
-pub const STAGED_BYTES: usize = 16;
+pub const STAGED_BYTES: usize = 12;
 
 /// The flag of requests that change something.
 const MUTATES: u8 = 1;
@@ -59,9 +55,9 @@ pub enum FrameError {
         /// The limit.
         limit: usize,
     },
-    /// Flags that this version does not know, or reserved bytes that are not zero.
-    #[error("unknown flags or reserved bytes in use")]
-    Reserved,
+    /// Flags that this version does not know.
+    #[error("unknown flags {0:#x}")]
+    Flags(u8),
     /// A staged value whose description has another length.
     #[error("the place of a staged value in {0} bytes")]
     StagedLength(usize),
@@ -79,7 +75,7 @@ pub struct RequestHeader {
     /// The length of the key.
     pub key_bytes: u16,
     /// The length of the value as it is in the frame.
-    pub value_bytes: u32,
+    pub value_bytes: u16,
     /// Of the server that the client believes to speak with, see [`fold`].
     pub incarnation: u32,
     /// The request's number in its session.
@@ -93,58 +89,51 @@ pub struct RequestHeader {
 impl RequestHeader {
     /// The length of the whole frame.
     pub fn frame_bytes(&self) -> usize {
-        REQUEST_HEADER_BYTES + usize::from(self.key_bytes) + self.value_bytes as usize
+        REQUEST_HEADER_BYTES + usize::from(self.key_bytes) + usize::from(self.value_bytes)
     }
 
     /// The header as it travels.
     #[inline]
     pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
+        let flags = if self.mutates { MUTATES } else { 0 } | if self.staged { STAGED } else { 0 };
         let mut bytes = [0; REQUEST_HEADER_BYTES];
-        bytes[0..4].copy_from_slice(&(self.frame_bytes() as u32).to_le_bytes());
-        bytes[4] = self.opcode;
-        bytes[5] = if self.mutates { MUTATES } else { 0 } | if self.staged { STAGED } else { 0 };
-        bytes[6..8].copy_from_slice(&self.key_bytes.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.value_bytes.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[24..26].copy_from_slice(&self.partition.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.map_epoch.to_le_bytes());
+        bytes[0..2].copy_from_slice(&(self.frame_bytes() as u16).to_le_bytes());
+        bytes[2..4].copy_from_slice(&[self.opcode, flags]);
+        bytes[4..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..18].copy_from_slice(&self.key_bytes.to_le_bytes());
+        bytes[18..20].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.map_epoch.to_le_bytes());
         bytes
     }
 
     /// Reads and checks the header of a frame that arrived.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (said, flags) = common(frame, MUTATES | STAGED)?;
-        let header = Self {
-            opcode: frame[4],
+        let (header, rest) = split::<REQUEST_HEADER_BYTES>(frame, MUTATES | STAGED)?;
+        let (flags, key_bytes) = (header[3], u16_at(header, 16));
+        if usize::from(key_bytes) > KEY_BYTES_MAX {
+            return Err(FrameError::TooLarge { what: "key", bytes: key_bytes.into(), limit: KEY_BYTES_MAX });
+        }
+        let value_bytes = rest.checked_sub(key_bytes.into());
+        let said = REQUEST_HEADER_BYTES + usize::from(key_bytes);
+        let value_bytes = value_bytes.ok_or(FrameError::Length { arrived: frame.len(), said })?;
+        check_value(value_bytes)?;
+        let staged = flags & STAGED != 0;
+        if staged && value_bytes != STAGED_BYTES {
+            return Err(FrameError::StagedLength(value_bytes));
+        }
+        Ok(Self {
+            opcode: header[2],
             mutates: flags & MUTATES != 0,
-            staged: flags & STAGED != 0,
-            key_bytes: u16_at(frame, 6),
-            value_bytes: u32_at(frame, 8),
-            incarnation: u32_at(frame, 12),
-            sequence: u64_at(frame, 16),
-            partition: u16_at(frame, 24),
-            map_epoch: u32_at(frame, 28),
-        };
-        if usize::from(header.key_bytes) > KEY_BYTES_MAX {
-            return Err(FrameError::TooLarge {
-                what: "key",
-                bytes: header.key_bytes.into(),
-                limit: KEY_BYTES_MAX,
-            });
-        }
-        check_value(header.value_bytes)?;
-        if header.staged && header.value_bytes as usize != STAGED_BYTES {
-            return Err(FrameError::StagedLength(header.value_bytes as usize));
-        }
-        if u16_at(frame, 26) != 0 {
-            return Err(FrameError::Reserved);
-        }
-        if header.frame_bytes() != said {
-            return Err(FrameError::Length { arrived: frame.len(), said: header.frame_bytes() });
-        }
-        Ok(header)
+            staged,
+            key_bytes,
+            value_bytes: value_bytes as u16,
+            incarnation: u32_at(header, 4),
+            sequence: u64_at(header, 8),
+            partition: u16_at(header, 18),
+            map_epoch: u32_at(header, 20),
+        })
     }
 }
 
@@ -154,7 +143,7 @@ pub struct ReplyHeader {
     /// How it went; the numbers belong to the store.
     pub status: u8,
     /// The length of the value as it is in the frame.
-    pub value_bytes: u32,
+    pub value_bytes: u16,
     /// Of the server that answers, see [`fold`].
     pub incarnation: u32,
     /// The sequence of the request.
@@ -166,41 +155,33 @@ pub struct ReplyHeader {
 impl ReplyHeader {
     /// The length of the whole frame.
     pub fn frame_bytes(&self) -> usize {
-        REPLY_HEADER_BYTES + self.value_bytes as usize
+        REPLY_HEADER_BYTES + usize::from(self.value_bytes)
     }
 
     /// The header as it travels.
     #[inline]
     pub fn encode(&self) -> [u8; REPLY_HEADER_BYTES] {
         let mut bytes = [0; REPLY_HEADER_BYTES];
-        bytes[0..4].copy_from_slice(&(self.frame_bytes() as u32).to_le_bytes());
-        bytes[4] = self.status;
-        bytes[8..12].copy_from_slice(&self.value_bytes.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.version.to_le_bytes());
+        bytes[0..2].copy_from_slice(&(self.frame_bytes() as u16).to_le_bytes());
+        bytes[2] = self.status;
+        bytes[4..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.version.to_le_bytes());
         bytes
     }
 
     /// Reads and checks the header of a frame that arrived.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (said, _) = common(frame, 0)?;
-        let header = Self {
-            status: frame[4],
-            value_bytes: u32_at(frame, 8),
-            incarnation: u32_at(frame, 12),
-            sequence: u64_at(frame, 16),
-            version: u64_at(frame, 24),
-        };
-        check_value(header.value_bytes)?;
-        if u16_at(frame, 6) != 0 {
-            return Err(FrameError::Reserved);
-        }
-        if header.frame_bytes() != said {
-            return Err(FrameError::Length { arrived: frame.len(), said: header.frame_bytes() });
-        }
-        Ok(header)
+        let (header, value_bytes) = split::<REPLY_HEADER_BYTES>(frame, 0)?;
+        check_value(value_bytes)?;
+        Ok(Self {
+            status: header[2],
+            value_bytes: value_bytes as u16,
+            incarnation: u32_at(header, 4),
+            sequence: u64_at(header, 8),
+            version: u64_at(header, 16),
+        })
     }
 }
 
@@ -228,9 +209,6 @@ impl Staged {
         if bytes.len() != STAGED_BYTES {
             return Err(FrameError::StagedLength(bytes.len()));
         }
-        if u32_at(bytes, 12) != 0 {
-            return Err(FrameError::Reserved);
-        }
         Ok(Self { offset: u64_at(bytes, 0), bytes: u32_at(bytes, 8) })
     }
 }
@@ -240,27 +218,24 @@ pub fn fold(incarnation: u64) -> u32 {
     (incarnation ^ (incarnation >> 32)) as u32
 }
 
-/// Checks what both headers have in common: the length, which must be that of the message, and the flags.
+/// Checks what both headers have in common: the length, which must be that of the message, and the flags. Gives the header
+/// and how many bytes follow it.
 #[inline]
-fn common(frame: &[u8], known_flags: u8) -> Result<(usize, u8), FrameError> {
-    const { assert!(REQUEST_HEADER_BYTES == REPLY_HEADER_BYTES) };
-    if frame.len() < REQUEST_HEADER_BYTES {
-        return Err(FrameError::Length { arrived: frame.len(), said: REQUEST_HEADER_BYTES });
+fn split<const HEADER: usize>(frame: &[u8], known_flags: u8) -> Result<(&[u8; HEADER], usize), FrameError> {
+    let arrived = frame.len();
+    let (header, rest) = frame.split_first_chunk().ok_or(FrameError::Length { arrived, said: HEADER })?;
+    let said = usize::from(u16_at(header, 0));
+    if said != arrived {
+        return Err(FrameError::Length { arrived, said });
     }
-    let said = u32_at(frame, 0) as usize;
-    if said != frame.len() {
-        return Err(FrameError::Length { arrived: frame.len(), said });
+    if header[3] & !known_flags != 0 {
+        return Err(FrameError::Flags(header[3]));
     }
-    let flags = frame[5];
-    if flags & !known_flags != 0 {
-        return Err(FrameError::Reserved);
-    }
-    Ok((said, flags))
+    Ok((header, rest.len()))
 }
 
 #[inline]
-fn check_value(bytes: u32) -> Result<(), FrameError> {
-    let bytes = bytes as usize;
+fn check_value(bytes: usize) -> Result<(), FrameError> {
     if bytes > INLINE_VALUE_BYTES_MAX {
         return Err(FrameError::TooLarge { what: "value", bytes, limit: INLINE_VALUE_BYTES_MAX });
     }
@@ -291,10 +266,10 @@ mod tests {
     prop_compose! {
         fn request_header()(
             opcode: u8, mutates: bool, staged: bool, key_bytes in 0..=KEY_BYTES_MAX as u16,
-            inline_bytes in 0..=INLINE_VALUE_BYTES_MAX as u32,
+            inline_bytes in 0..=INLINE_VALUE_BYTES_MAX as u16,
             incarnation: u32, sequence: u64, partition: u16, map_epoch: u32,
         ) -> RequestHeader {
-            let value_bytes = if staged { STAGED_BYTES as u32 } else { inline_bytes };
+            let value_bytes = if staged { STAGED_BYTES as u16 } else { inline_bytes };
             RequestHeader {
                 opcode, mutates, staged, key_bytes, value_bytes, incarnation, sequence, partition, map_epoch,
             }
@@ -303,7 +278,7 @@ mod tests {
 
     prop_compose! {
         fn reply_header()(
-            status: u8, value_bytes in 0..=INLINE_VALUE_BYTES_MAX as u32,
+            status: u8, value_bytes in 0..=INLINE_VALUE_BYTES_MAX as u16,
             incarnation: u32, sequence: u64, version: u64,
         ) -> ReplyHeader {
             ReplyHeader { status, value_bytes, incarnation, sequence, version }
@@ -337,12 +312,10 @@ mod tests {
             plausible: bool,
         ) {
             if plausible && frame.len() >= REQUEST_HEADER_BYTES {
-                let bytes = frame.len() as u32;
-                frame[0..4].copy_from_slice(&bytes.to_le_bytes());
-                frame[5] &= MUTATES | STAGED;
-                frame[7] = 0;
-                frame[9..12].fill(0);
-                frame[26..28].fill(0);
+                let bytes = frame.len() as u16;
+                frame[0..2].copy_from_slice(&bytes.to_le_bytes());
+                frame[3] &= MUTATES | STAGED;
+                frame[17] = 0;
             }
             if let Ok(header) = RequestHeader::parse(&frame) {
                 prop_assert_eq!(header.frame_bytes(), frame.len());
@@ -354,12 +327,16 @@ mod tests {
             }
         }
 
-        /// One changed byte in the lengths, flags or reserved bytes of a request never goes unnoticed.
+        /// A changed length or an unknown flag never goes unnoticed. (A changed key length only moves the boundary between
+        /// key and value.)
         #[test]
-        fn a_changed_shape_is_refused(header in request_header(), at in 0..9usize, change in 1..=255u8) {
-            let mut frame = frame(&header.encode(), header.frame_bytes());
-            let at = [0, 1, 2, 3, 6, 7, 8, 9, 26][at];
+        fn a_changed_shape_is_refused(header in request_header(), at in 0..2usize, change in 1..=255u8, flag in 2..8u32) {
+            let good = frame(&header.encode(), header.frame_bytes());
+            let mut frame = good.clone();
             frame[at] ^= change;
+            prop_assert!(RequestHeader::parse(&frame).is_err());
+            let mut frame = good;
+            frame[3] |= 1 << flag;
             prop_assert!(RequestHeader::parse(&frame).is_err());
         }
 
@@ -395,7 +372,7 @@ mod tests {
         let long_key = frame(&header.encode(), header.frame_bytes());
         let error = FrameError::TooLarge { what: "key", bytes: KEY_BYTES_MAX + 1, limit: KEY_BYTES_MAX };
         assert_eq!(RequestHeader::parse(&long_key), Err(error));
-        let header = RequestHeader { key_bytes: 1, value_bytes: INLINE_VALUE_BYTES_MAX as u32 + 1, ..header };
+        let header = RequestHeader { key_bytes: 1, value_bytes: INLINE_VALUE_BYTES_MAX as u16 + 1, ..header };
         let long_value = frame(&header.encode(), header.frame_bytes());
         assert!(matches!(RequestHeader::parse(&long_value), Err(FrameError::TooLarge { what: "value", .. })));
         // A staged value's place takes no other length.

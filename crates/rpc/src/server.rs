@@ -497,7 +497,7 @@ impl<N: Nic> Server<N> {
         assert!(value_bytes <= INLINE_VALUE_BYTES_MAX, "a reply's value of {value_bytes} bytes");
         let header = ReplyHeader {
             status: answer.status,
-            value_bytes: value_bytes as u32,
+            value_bytes: value_bytes as u16,
             incarnation: self.folded,
             sequence,
             version: answer.version,
