@@ -10,7 +10,7 @@ mod opcode;
 mod partition_map;
 mod server;
 
-pub use client::{Client, ClientConfig, ClientCounters};
+pub use client::{Client, ClientConfig, ClientCounters, Overlap, RawReads};
 pub use control::{Statistics, VERSION};
 pub use design::{Channel, DESIGNS, Design, Index, Locus};
 pub use error::StoreError;

@@ -6,11 +6,14 @@
 mod config;
 mod connection;
 mod counters;
+mod raw;
 mod read;
 mod write;
 
 pub use config::ClientConfig;
 pub use counters::ClientCounters;
+pub use raw::RawReads;
+pub use read::Overlap;
 
 use crate::{Design, Locus, PartitionMap, StoreError, control::Statistics};
 use connection::Connection;
@@ -40,6 +43,8 @@ pub struct Client<N: Nic> {
     session: u128,
     clock: MonotonicClock,
     idle: RefCell<Idle>,
+    /// How many [`Overlap`]s are alive.
+    overlapping: Cell<usize>,
     counters: ClientCounters,
     effort: Counters,
 }
@@ -112,6 +117,7 @@ impl<N: Nic> Client<N> {
             config,
             clock: MonotonicClock::new(),
             idle: RefCell::default(),
+            overlapping: Cell::new(0),
             counters: ClientCounters::default(),
             effort: Counters::default(),
         })

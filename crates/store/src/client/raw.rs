@@ -1,0 +1,91 @@
+//! The limit under a get: two dependent READs of the same sizes, at random places of the same memory, and nothing else.
+
+use super::{Client, connection::Connection};
+use crate::StoreError;
+use locus_fabric::Nic;
+use locus_index::{
+    LookupError, PARTITIONS, PartitionId,
+    cuckoo::{ROW_BYTES, Row, State},
+};
+use locus_memory::{Memory, Pointer};
+use std::{cell::Cell, rc::Rc};
+
+/// Bare READs over the first server's tables: of a row, then of the extent that it points to. Nothing is hashed, verified
+/// or compared.
+pub struct RawReads<N: Nic> {
+    connection: Rc<Connection<N>>,
+    /// Rows that hold records, in random order.
+    rows: Vec<Pointer>,
+    next: Cell<usize>,
+}
+
+impl<N: Nic> Client<N> {
+    /// Finds up to `count` full rows, all over the tables of the first server, by this random seed. The store must be at
+    /// rest, and stay so.
+    pub fn raw_reads(&self, count: usize, seed: u64) -> Result<RawReads<N>, StoreError> {
+        let connection = self.connection(0)?;
+        let rows = self.block_on(self.full_rows(&connection, count, seed))?;
+        if rows.is_empty() {
+            return Err(StoreError::Config("there are no records to read".into()));
+        }
+        Ok(RawReads { connection, rows, next: Cell::new(0) })
+    }
+
+    async fn full_rows(
+        &self,
+        connection: &Rc<Connection<N>>,
+        count: usize,
+        seed: u64,
+    ) -> Result<Vec<Pointer>, StoreError> {
+        let mut tables = Vec::new();
+        for partition in (0..PARTITIONS).filter_map(PartitionId::new) {
+            let owner = self.map.owner(partition);
+            if owner.server == 0 {
+                let directory = connection.directory(owner.core);
+                let entry = directory.read(&connection.remote, partition, &self.effort).await;
+                tables.extend(entry.map_err(lookup_error)?.current);
+            }
+        }
+        let mut rows = Vec::with_capacity(count);
+        let mut random = seed | 1;
+        // Tables are never less than a quarter full for long; a bound that a store at rest does not reach.
+        for _ in 0..count * 16 {
+            if rows.len() == count || tables.is_empty() {
+                break;
+            }
+            // Marsaglia's xorshift: any spread will do here.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let table = &tables[(random >> 32) as usize % tables.len()];
+            let at = table.row_at(random as u32 % table.rows);
+            let bytes = connection.remote.read(at, ROW_BYTES).await?;
+            if Row::decode(&bytes, at, table.epoch, true).is_some_and(|row| row.state() == State::Full) {
+                rows.push(at);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl<N: Nic> RawReads<N> {
+    /// The two READs, and the bytes of the second.
+    #[inline]
+    pub async fn read(&self) -> Result<impl std::ops::Deref<Target = [u8]> + '_, StoreError> {
+        let number = self.next.get();
+        self.next.set(if number + 1 < self.rows.len() { number + 1 } else { 0 });
+        let (at, remote) = (self.rows[number], &self.connection.remote);
+        let extent = {
+            let row = remote.read(at, ROW_BYTES).await?;
+            Row::decode(&row, at, 0, false).expect("32 bytes").extent()
+        };
+        Ok(remote.read(extent.at, extent.bytes).await?)
+    }
+}
+
+fn lookup_error(error: LookupError) -> StoreError {
+    match error {
+        LookupError::Memory(error) => StoreError::Memory(error),
+        error => StoreError::Config(format!("the directory cannot be read: {error}")),
+    }
+}
