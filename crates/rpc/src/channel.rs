@@ -541,7 +541,7 @@ impl<N: Nic> Inner<N> {
             return;
         }
         if completion.status != Status::Success {
-            self.lose(Loss::Broken(completion.status));
+            self.lose(Loss::of(completion.status));
             return;
         }
         let Some(outbox) = &mut self.outbox else { return };

@@ -59,8 +59,8 @@ pub enum RpcError {
 /// How it showed that the peer of a channel is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// The link to it is closed.
-    #[error("its process is gone or closed the link")]
+    /// It closed its queue pair or the link, or its process is gone.
+    #[error("it closed the connection, or its process is gone")]
     PeerGone,
     /// A work request failed.
     #[error("the queue pair broke: {0:?}")]
@@ -89,6 +89,15 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// What a failed completion says of the peer.
+    pub(crate) fn of(status: Status) -> Self {
+        match status {
+            // A peer that goes, or that closes its queue pair, leaves ours to be flushed.
+            Status::PeerLost | Status::Flushed => Self::PeerGone,
+            status => Self::Broken(status),
+        }
+    }
+
     /// How many kinds there are, for counters.
     pub const KINDS: usize = 9;
 

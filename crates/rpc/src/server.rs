@@ -277,7 +277,7 @@ impl<N: Nic> Server<N> {
     }
 
     /// Adds requests that arrived to `into`, up to [`BATCH_MAX`] at a time, and says how many. Also starts whatever
-    /// replies were posted. All requests given out should be answered before the next poll, so that none starves.
+    /// replies were posted. Requests may be answered later and in any order.
     #[inline]
     pub fn poll(&mut self, into: &mut Vec<Incoming>) -> usize {
         self.flush();
@@ -426,7 +426,7 @@ impl<N: Nic> Server<N> {
             return;
         }
         if completion.status != Status::Success {
-            return self.drop_connection(place as u16, Loss::Broken(completion.status));
+            return self.drop_connection(place as u16, Loss::of(completion.status));
         }
         match tag::kind(completion.id) {
             Kind::Send(number) => connection.outbox.completed(number),
