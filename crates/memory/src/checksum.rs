@@ -18,9 +18,18 @@ const LARGE_BYTES: usize = 640;
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() < LARGE_BYTES && std::arch::is_x86_feature_detected!("pclmulqdq") {
-        // SAFETY: the processor has the instruction, as was just asked.
-        return unsafe { folded::checksum(bytes) };
+    if !bytes.is_empty() && bytes.len() < LARGE_BYTES {
+        if bytes.len().is_multiple_of(16)
+            && std::arch::is_x86_feature_detected!("vpclmulqdq")
+            && std::arch::is_x86_feature_detected!("avx512f")
+        {
+            // SAFETY: the processor has the instructions, as was just asked.
+            return unsafe { folded::checksum_blocks(bytes) };
+        }
+        if std::arch::is_x86_feature_detected!("pclmulqdq") {
+            // SAFETY: the processor has the instruction, as was just asked.
+            return unsafe { folded::checksum(bytes) };
+        }
     }
     general(bytes)
 }
@@ -93,7 +102,10 @@ mod folded {
     use super::POLYNOMIAL;
     use std::arch::x86_64::{
         __m128i, _mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_set_epi64x,
-        _mm_setzero_si128, _mm_unpackhi_epi64, _mm_xor_si128,
+        _mm_setzero_si128, _mm_unpackhi_epi64, _mm_xor_si128, _mm256_castsi256_si128,
+        _mm256_extracti128_si256, _mm256_xor_si256, _mm512_castsi512_si256, _mm512_clmulepi64_epi128,
+        _mm512_extracti64x4_epi64, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_setzero_si512,
+        _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
     };
 
     /// Longer input is first folded into so many blocks of 16 bytes.
@@ -230,6 +242,42 @@ mod folded {
         }
     }
 
+    /// The constants of [`DISTANCE`] in the order of blocks from the front, the last one's at the end, and then what the
+    /// empty part of a register may be multiplied with.
+    static FROM_THE_END: [[Pair; 4]; BLOCKS_MAX / 4 + 1] = {
+        let mut table = [[Pair { first: 0, second: 0 }; 4]; BLOCKS_MAX / 4 + 1];
+        let mut block = 0;
+        while block < BLOCKS_MAX {
+            table[block / 4][block % 4] = DISTANCE[BLOCKS_MAX - 1 - block];
+            block += 1;
+        }
+        table
+    };
+
+    /// The checksum of one to `BLOCKS_MAX` whole blocks, four at a time: half the instructions of [`checksum`] at 112 bytes.
+    #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq")]
+    pub(super) fn checksum_blocks(bytes: &[u8]) -> u64 {
+        let constants = FROM_THE_END.as_flattened();
+        let constants = &constants[BLOCKS_MAX - bytes.len() / 16..];
+        let mut sum = _mm512_setzero_si512();
+        let mut carried = _mm512_zextsi128_si512(_mm_cvtsi64_si128(!0));
+        for (index, four) in bytes.chunks(64).enumerate() {
+            let words = !(!0 << (four.len() / 8));
+            // SAFETY: only the words that are there are loaded.
+            let four = unsafe { _mm512_maskz_loadu_epi64(words as u8, four.as_ptr().cast()) };
+            let four = _mm512_xor_si512(four, carried);
+            // SAFETY: there are four constants more than blocks, so that four are left for the last ones too.
+            let constants =
+                unsafe { _mm512_loadu_si512(constants[4 * index..4 * index + 4].as_ptr().cast()) };
+            let first = _mm512_clmulepi64_epi128::<0x00>(four, constants);
+            let second = _mm512_clmulepi64_epi128::<0x11>(four, constants);
+            sum = _mm512_ternarylogic_epi64::<0x96>(sum, first, second);
+            carried = _mm512_setzero_si512();
+        }
+        let half = _mm256_xor_si256(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+        reduce(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half)))
+    }
+
     /// Once the initial value has been added, zeroes in front of the input change nothing: so the odd block comes first,
     /// filled up from the front.
     #[inline(never)]
@@ -345,6 +393,12 @@ mod tests {
             for start in [0, 1, 15] {
                 let bytes = &noise[start..start + length];
                 let expected = general(bytes);
+                #[cfg(target_arch = "x86_64")]
+                if length < LARGE_BYTES && std::arch::is_x86_feature_detected!("pclmulqdq") {
+                    // The way of processors without the wide instruction, which `checksum` need not take here.
+                    // SAFETY: the processor has the instruction, as was just asked.
+                    assert_eq!(unsafe { folded::checksum(bytes) }, expected, "{length} bytes from {start}");
+                }
                 assert_eq!(checksum(bytes), expected, "{length} bytes from {start}");
                 if start == 0 && length < 300 {
                     assert_eq!(expected, by_definition(bytes), "{length} bytes");
