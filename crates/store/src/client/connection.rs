@@ -11,6 +11,7 @@ use locus_memory::{RegionId, Remote, RemoteConfig};
 use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
+    rc::Rc,
     time::Duration,
 };
 
@@ -25,20 +26,25 @@ pub(super) struct Connection<N: Nic> {
     directories: Vec<Directory>,
     /// The directory entries in use. One that was never read names no table.
     entries: Vec<Cell<Tables>>,
-    channels: Vec<OnceCell<Channel<N>>>,
+    /// Names the channels to the server, so that it knows them when they come back over another link.
+    session: u128,
+    channels: Vec<OnceCell<Rc<Channel<N>>>>,
     staging: OnceCell<Staging<N>>,
     /// The numbers of the regions that were imported.
     known: RefCell<Vec<u16>>,
 }
 
 impl<N: Nic> Connection<N> {
-    /// Shakes hands over a fresh link and sets up what reads need.
+    /// Shakes hands over a fresh link and sets up what reads need. If it leads to the server of a lost connection, the
+    /// channels of that one, with the calls under way, go on over this one. Otherwise those calls end.
     pub(super) fn open(
         hub: &Hub<N>,
         link: N::Link,
-        session: u128,
         config: &ClientConfig,
+        lost: Option<&Self>,
     ) -> Result<Self, StoreError> {
+        // Sequences begin anew with a channel, so channels that do not go on need a session of their own.
+        let session = lost.map_or_else(super::random, |lost| Ok(lost.session))?;
         let hello = Ask::Hello { token: config.token.clone(), session, design: config.design.clone() };
         let (answer, _) = ask(&link, &hello, Vec::new(), config.patience)?;
         let Answer::Welcome(manifest) = answer else { return Err(unexpected(&link)) };
@@ -57,13 +63,40 @@ impl<N: Nic> Connection<N> {
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
             channels: manifest.directories.iter().map(|_| OnceCell::new()).collect(),
             staging: OnceCell::new(),
+            session,
             known: RefCell::default(),
             remote,
             manifest,
             link,
         };
         connection.fetch_regions()?;
+        match lost {
+            Some(lost) if lost.manifest.incarnation == connection.manifest.incarnation => {
+                connection.resume(lost)?
+            }
+            Some(_) => return Err(StoreError::ServerLost { peer: connection.link.peer() }),
+            None => {}
+        }
         Ok(connection)
+    }
+
+    /// Takes over the channels of a lost connection to the same server.
+    fn resume(&self, lost: &Self) -> Result<(), StoreError> {
+        for (core, cell) in lost.channels.iter().enumerate() {
+            let Some(channel) = cell.get() else { continue };
+            let facts = channel.reconnect(&self.link)?;
+            if lost.staging.get().is_some() {
+                self.provide_staging(channel)?;
+            }
+            self.connect_channel(core as u16, channel, facts)?;
+            let _ = self.channels[core].set(channel.clone());
+        }
+        Ok(())
+    }
+
+    /// Ends all calls.
+    pub(super) fn close_channels(&self) {
+        self.channels.iter().filter_map(OnceCell::get).for_each(|channel| channel.close());
     }
 
     /// Imports the regions that the server has and we do not. Says whether there were any.
@@ -94,21 +127,27 @@ impl<N: Nic> Connection<N> {
     }
 
     /// The channel to a core, opened on first use.
-    pub(super) fn channel(&self, core: u16) -> Result<&Channel<N>, StoreError> {
+    pub(super) fn channel(&self, core: u16) -> Result<&Rc<Channel<N>>, StoreError> {
         let cell = &self.channels[usize::from(core)];
         if let Some(channel) = cell.get() {
             return Ok(channel);
         }
-        let config = ChannelConfig { window: self.window, ..ChannelConfig::default() };
+        let config = ChannelConfig { window: self.window, hold_calls: true, ..ChannelConfig::default() };
         let channel = Channel::new(&self.hub, &self.link, config)?;
+        let facts = channel.facts()?;
+        self.connect_channel(core, &channel, facts)?;
+        Ok(cell.get_or_init(|| Rc::new(channel)))
+    }
+
+    /// Connects a channel's queue pair, which has these facts, with the core's.
+    fn connect_channel(&self, core: u16, channel: &Channel<N>, facts: Facts) -> Result<(), StoreError> {
         let ask = Ask::OpenChannel { core, window: self.window as u16 };
-        let (answer, mut facts) = self.ask(&ask, vec![channel.facts()?])?;
+        let (answer, mut facts) = self.ask(&ask, vec![facts])?;
         let (Answer::Channel { greeting }, Some(theirs)) = (answer, facts.pop()) else {
             return Err(unexpected(&self.link));
         };
         let greeting = Greeting::parse(&greeting).ok_or_else(|| unexpected(&self.link))?;
-        channel.connect(theirs, &greeting)?;
-        Ok(cell.get_or_init(|| channel))
+        Ok(channel.connect(theirs, &greeting)?)
     }
 
     /// Makes sure that a channel can carry values too long for a request.

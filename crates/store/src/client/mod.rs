@@ -20,14 +20,17 @@ use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic};
 use locus_index::{Counters, Key};
-use locus_rpc::Hub;
+use locus_rpc::{Channel, Hub, RpcError};
 use locus_runtime::{Clock, Idle, MonotonicClock, block_on};
 use std::{
     cell::{Cell, RefCell},
+    future::poll_fn,
+    pin::pin,
     rc::Rc,
-    time::Duration,
 };
 
+/// The shortest pause between two attempts to connect again, in nanoseconds.
+const RECONNECT_PAUSE_NS_MIN: u64 = 1_000_000;
 /// How many work requests all channels of a client may have outstanding together.
 const HUB_DEPTH: usize = 1 << 13;
 
@@ -40,7 +43,6 @@ pub struct Client<N: Nic> {
     map: PartitionMap,
     seed: u64,
     reads: Locus,
-    session: u128,
     clock: MonotonicClock,
     idle: RefCell<Idle>,
     /// How many [`Overlap`]s are alive.
@@ -81,12 +83,11 @@ impl<N: Nic> Client<N> {
             let limit = crate::SERVERS_MAX;
             return Err(StoreError::Config(format!("a store has 1 to {limit} servers, not {}", links.len())));
         }
-        let session = random()?;
         let hub = Hub::new(nic, HUB_DEPTH.min(nic.properties().completions_max))?;
         let mut servers = Vec::with_capacity(links.len());
         let mut manifests = Vec::with_capacity(links.len());
         for (link, address) in links {
-            let connection = Connection::open(&hub, link, session, &config)?;
+            let connection = Connection::open(&hub, link, &config, None)?;
             manifests.push(connection.manifest.clone());
             servers.push(Server {
                 address,
@@ -113,7 +114,6 @@ impl<N: Nic> Client<N> {
             seed: first.seed,
             reads: config.reads.unwrap_or(design.reads),
             servers,
-            session,
             config,
             clock: MonotonicClock::new(),
             idle: RefCell::default(),
@@ -176,34 +176,71 @@ impl<N: Nic> Client<N> {
     #[cold]
     fn reconnect(&self, number: usize) -> Result<Rc<Connection<N>>, StoreError> {
         let server = &self.servers[number];
-        let Some(address) = &server.address else {
-            return Err(StoreError::ServerLost { peer: "the server in this process".into() });
+        let peer = || {
+            server.address.as_ref().map_or_else(|| "the server in this process".into(), Address::to_string)
         };
-        let lost = || StoreError::ServerLost { peer: address.to_string() };
-        let now = self.clock.now_ns();
-        if now < server.retry_at_ns.get() {
-            return Err(lost());
+        if self.clock.now_ns() < server.retry_at_ns.get() {
+            return Err(StoreError::ServerLost { peer: peer() });
         }
-        let attempt = self.hub.nic().connect(address).map_err(StoreError::from);
-        match attempt.and_then(|link| Connection::open(&self.hub, link, self.session, &self.config)) {
-            Ok(connection) => {
-                if connection.manifest.seed != self.seed {
-                    return Err(StoreError::Config(format!("{address} came back with another hash seed")));
-                }
-                server.pause_ns.set(0);
-                count(&self.counters.reconnects);
-                let connection = Rc::new(connection);
-                *server.connection.borrow_mut() = Some(connection.clone());
-                Ok(connection)
-            }
+        match self.open_again(server, None) {
+            Ok(connection) => Ok(connection),
             Err(error) => {
                 let longest = self.config.reconnect_pause_max.as_nanos() as u64;
-                let pause =
-                    (server.pause_ns.get() * 2).clamp(Duration::from_millis(1).as_nanos() as u64, longest);
+                let pause = (server.pause_ns.get() * 2).clamp(RECONNECT_PAUSE_NS_MIN, longest);
                 server.pause_ns.set(pause);
                 server.retry_at_ns.set(self.clock.now_ns() + pause);
                 Err(error)
             }
+        }
+    }
+
+    /// Connects again with a server.
+    fn open_again(
+        &self,
+        server: &Server<N>,
+        lost: Option<&Connection<N>>,
+    ) -> Result<Rc<Connection<N>>, StoreError> {
+        let Some(address) = &server.address else {
+            return Err(StoreError::ServerLost { peer: "the server in this process".into() });
+        };
+        let link = self.hub.nic().connect(address)?;
+        let connection = Connection::open(&self.hub, link, &self.config, lost)?;
+        if connection.manifest.seed != self.seed {
+            return Err(StoreError::Config(format!("{address} came back with another hash seed")));
+        }
+        server.pause_ns.set(0);
+        count(&self.counters.reconnects);
+        let connection = Rc::new(connection);
+        *server.connection.borrow_mut() = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Awaits a call over a channel. If the server is lost meanwhile but can be reached again at once, the call goes on
+    /// there, executed at most once; otherwise it ends, as all calls over the channel do.
+    async fn carry<T>(
+        &self,
+        server: u16,
+        connection: &Rc<Connection<N>>,
+        channel: &Channel<N>,
+        call: impl Future<Output = Result<T, RpcError>>,
+    ) -> Result<T, StoreError> {
+        let mut call = pin!(call);
+        let result = poll_fn(|context| {
+            let mut polled = call.as_mut().poll(context);
+            if polled.is_pending() && channel.lost().is_some() {
+                self.resume(server.into(), connection);
+                polled = call.as_mut().poll(context);
+            }
+            polled
+        });
+        result.await.map_err(|error| read::rpc_error(connection, error))
+    }
+
+    #[cold]
+    fn resume(&self, server: usize, lost: &Rc<Connection<N>>) {
+        self.lose(server, lost);
+        if self.open_again(&self.servers[server], Some(lost)).is_err() {
+            lost.close_channels();
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Client, connection::Connection, counters::count};
 use crate::{
-    Locus, StoreError,
+    Locus, Owner, StoreError,
     opcode::{Opcode, Status, decode_extent},
 };
 use locus_fabric::{Link, Nic};
@@ -47,7 +47,7 @@ impl<N: Nic> Client<N> {
                 Err(Interrupted::Failed(error)) => return Err(self.failed(owner.server, &connection, error)),
             }
         }
-        let result = self.get_at_server(&connection, owner.core, &key, &mut found).await;
+        let result = self.get_at_server(&connection, owner, &key, &mut found).await;
         result.map_err(|error| self.failed(owner.server, &connection, error))
     }
 
@@ -139,10 +139,11 @@ impl<N: Nic> Client<N> {
     async fn get_at_server<T>(
         &self,
         connection: &Rc<Connection<N>>,
-        core: u16,
+        owner: Owner,
         key: &Key<'_>,
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Result<Option<T>, StoreError> {
+        let channel = connection.channel(owner.core)?;
         for _ in 0..LARGE_READS_MAX {
             let request = Request {
                 opcode: Opcode::Get as u8,
@@ -152,8 +153,8 @@ impl<N: Nic> Client<N> {
                 key: key.bytes(),
                 value: &[],
             };
-            let got = connection.channel(core)?.call(&request, |reply: &Reply<'_>| got(reply, found)).await;
-            match got.map_err(|error| rpc_error(connection, error))?? {
+            let call = channel.call(&request, |reply: &Reply<'_>| got(reply, found));
+            match self.carry(owner.server, connection, channel, call).await?? {
                 Got::Value(value) => return Ok(value),
                 Got::Elsewhere(extent) => {
                     if let Some(value) = self.get_large(connection, key, extent, found).await? {

@@ -1,8 +1,8 @@
 //! Puts and deletes: by RPC, at most once. Values too long for a request are placed at the server by WRITE first.
 
-use super::{Client, connection::Connection, counters::count, read::rpc_error};
+use super::{Client, connection::Connection, counters::count};
 use crate::{
-    StoreError,
+    Owner, StoreError,
     opcode::{Opcode, Status},
 };
 use locus_fabric::Nic;
@@ -39,21 +39,21 @@ impl<N: Nic> Client<N> {
             key: key.bytes(),
             value,
         };
-        let result = self.call(&connection, owner.core, &request).await;
+        let result = self.change(&connection, owner, &request).await;
         result.map_err(|error| self.failed(owner.server, &connection, error))
     }
 
-    async fn call(
+    async fn change(
         &self,
         connection: &Rc<Connection<N>>,
-        core: u16,
+        owner: Owner,
         request: &Request<'_>,
     ) -> Result<(bool, u64), StoreError> {
-        let channel = connection.channel(core)?;
+        let channel = connection.channel(owner.core)?;
         if request.value.len() > INLINE_VALUE_BYTES_MAX {
             connection.provide_staging(channel)?;
         }
-        channel.call(request, mutated).await.map_err(|error| rpc_error(connection, error))?
+        self.carry(owner.server, connection, channel, channel.call(request, mutated)).await?
     }
 }
 
