@@ -1,0 +1,180 @@
+//! Calls and replies, windows, dropped futures, staged values.
+
+use crate::fixture::{Fixture, SESSION, WINDOW, config, finish, once, pends, read, whole, write};
+use locus_fabric::{Access, Link, Nic, PagePolicy, Region};
+use locus_rpc::{Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, PARTS_MAX, RpcError, Staging};
+use std::pin::pin;
+
+#[test]
+fn every_field_and_byte_arrives_both_ways() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    for (key_bytes, value_bytes) in
+        [(1, 0), (8, 32), (KEY_BYTES_MAX, INLINE_VALUE_BYTES_MAX), (17, 255), (3, 1000)]
+    {
+        let key: Vec<u8> = (0..key_bytes).map(|byte| byte as u8).collect();
+        let value: Vec<u8> = (0..value_bytes).map(|byte| (byte * 7) as u8).collect();
+        let mut call = pin!(whole(&channel, write(&key, &value)));
+        assert!(once(call.as_mut()).is_pending());
+        let requests = fixture.requests(1);
+        let request = &requests[0];
+        assert_eq!(
+            (request.opcode(), request.mutates(), request.partition(), request.map_epoch()),
+            (2, true, 7, 9)
+        );
+        assert_eq!((request.key(), request.value(), request.session()), (&key[..], &value[..], SESSION));
+        assert!(request.staged().is_none());
+        fixture.echo(request);
+        assert_eq!(finish(call).unwrap(), (2, 9, value.clone()));
+    }
+    let counters = channel.counters();
+    assert_eq!((counters.requests, counters.replies, counters.foreign_replies), (5, 5, 0));
+}
+
+#[test]
+fn a_value_may_be_given_in_parts() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let mut call = pin!(whole(&channel, read(b"key")));
+    assert!(once(call.as_mut()).is_pending());
+    let requests = fixture.requests(1);
+    let parts: [&[u8]; PARTS_MAX] = [b"a", b"", b"bcd", b"e", b"f", b"g", b"h"];
+    fixture.server.reply(&requests[0], &Answer { status: 3, version: 1 << 40 }, &parts);
+    fixture.server.flush();
+    assert_eq!(finish(call).unwrap(), (3, 1 << 40, b"abcdefgh".to_vec()));
+}
+
+#[test]
+fn replies_find_their_call_in_whatever_order_they_come() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let keys: Vec<Vec<u8>> = (0..WINDOW as u8).map(|name| vec![name]).collect();
+    let mut calls: Vec<_> = keys.iter().map(|key| Box::pin(whole(&channel, write(key, key)))).collect();
+    for call in &mut calls {
+        assert!(once(call.as_mut()).is_pending());
+    }
+    for request in fixture.requests(WINDOW).iter().rev() {
+        fixture.echo(request);
+    }
+    for (call, key) in calls.iter_mut().zip(&keys) {
+        assert_eq!(finish(call.as_mut()).unwrap().2, *key);
+    }
+}
+
+#[test]
+fn a_call_waits_for_a_slot_and_too_many_who_wait_are_refused() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(ChannelConfig { waiting_max: 1, ..config() }, SESSION);
+    let mut calls: Vec<_> = (0..WINDOW).map(|_| Box::pin(whole(&channel, read(b"key")))).collect();
+    for call in &mut calls {
+        assert!(once(call.as_mut()).is_pending());
+    }
+    let mut waiting = Box::pin(whole(&channel, read(b"waits")));
+    pends(waiting.as_mut());
+    let refused = finish(pin!(whole(&channel, read(b"refused"))));
+    assert!(matches!(refused, Err(RpcError::WindowFull(1))), "{refused:?}");
+    let requests = fixture.requests(WINDOW);
+    fixture.echo(&requests[1]);
+    assert!(finish(calls[1].as_mut()).is_ok());
+    assert!(once(waiting.as_mut()).is_pending());
+    let request = fixture.requests(1);
+    assert_eq!(request[0].key(), b"waits");
+    // Whoever gives up waiting makes room for another.
+    let mut gives_up = Box::pin(whole(&channel, read(b"gives up")));
+    pends(gives_up.as_mut());
+    drop(gives_up);
+    pends(pin!(whole(&channel, read(b"waits too"))));
+    assert_eq!(channel.counters().slot_waits, 3);
+}
+
+#[test]
+fn the_slot_of_a_dropped_call_stays_in_use_until_its_reply() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(ChannelConfig { window: 1, ..config() }, SESSION);
+    let mut dropped = Box::pin(whole(&channel, read(b"dropped")));
+    assert!(once(dropped.as_mut()).is_pending());
+    drop(dropped);
+    let mut next = pin!(whole(&channel, read(b"next")));
+    pends(next.as_mut());
+    let requests = fixture.requests(1);
+    assert_eq!(requests[0].key(), b"dropped");
+    fixture.echo(&requests[0]);
+    assert!(once(next.as_mut()).is_pending());
+    while channel.counters().requests < 2 {
+        assert!(once(next.as_mut()).is_pending());
+    }
+    let requests = fixture.requests(1);
+    assert_eq!(requests[0].key(), b"next");
+    fixture.echo(&requests[0]);
+    assert_eq!(finish(next).unwrap().0, 1);
+    assert_eq!(channel.counters().unclaimed_replies, 1);
+}
+
+#[test]
+fn channels_of_one_hub_get_their_own_replies() {
+    let mut fixture = Fixture::new();
+    let (one, two) = (fixture.channel(config(), 1), fixture.channel(config(), 2));
+    let mut first = pin!(whole(&one, write(b"k", b"first")));
+    let mut second = pin!(whole(&two, write(b"k", b"second")));
+    assert!(once(first.as_mut()).is_pending() && once(second.as_mut()).is_pending());
+    let requests = fixture.requests(2);
+    requests.iter().for_each(|request| fixture.echo(request));
+    // The second takes both completions from the queue; the first finds its own in its mailbox.
+    assert_eq!(finish(second).unwrap().2, b"second");
+    assert_eq!(finish(first).unwrap().2, b"first");
+    assert_eq!(one.counters().foreign_replies + two.counters().foreign_replies, 0);
+}
+
+#[test]
+fn sizes_over_the_limit_are_refused_before_anything_is_sent() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let long_key = vec![0; KEY_BYTES_MAX + 1];
+    let result = finish(pin!(whole(&channel, read(&long_key))));
+    assert!(matches!(result, Err(RpcError::TooLarge { what: "key", .. })), "{result:?}");
+    let long_value = vec![0; INLINE_VALUE_BYTES_MAX + 1];
+    let result = finish(pin!(whole(&channel, write(b"k", &long_value))));
+    assert!(matches!(result, Err(RpcError::NoStaging)), "{result:?}");
+    assert_eq!(channel.counters().requests, 0);
+}
+
+#[test]
+fn long_values_lie_in_the_staging_region_when_their_request_arrives() {
+    const PLACE: usize = 1 << 20;
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let region = fixture.nic.register(2 * PLACE, Access::RemoteWrite, PagePolicy::Base).unwrap();
+    let remote = fixture.client_link.import(fixture.server_link.grant(&region).unwrap()).unwrap();
+    channel.set_staging(Staging::new(&fixture.nic, remote, PLACE).unwrap());
+    let value = |seed: usize, bytes: usize| (0..bytes).map(|at| (at * seed) as u8).collect::<Vec<u8>>();
+    let (one, two, three) = (value(3, PLACE), value(5, INLINE_VALUE_BYTES_MAX + 1), value(7, 100_001));
+    let mut first = pin!(whole(&channel, write(b"one", &one)));
+    let mut second = Box::pin(whole(&channel, write(b"two", &two)));
+    let mut third = pin!(whole(&channel, write(b"three", &three)));
+    assert!(once(first.as_mut()).is_pending() && once(second.as_mut()).is_pending());
+    // Both places are taken: the third has to wait, also when the second is dropped, until that is answered.
+    pends(third.as_mut());
+    drop(second);
+    let mut requests = fixture.requests(2);
+    pends(third.as_mut());
+    for (request, value) in requests.drain(..).zip([&one, &two]) {
+        let staged = request.staged().expect("a staged value");
+        let mut arrived = vec![0; staged.bytes as usize];
+        region.copy_out(staged.offset as usize, &mut arrived);
+        assert!(arrived == *value, "the value of {:?}", request.key());
+        assert!(request.value().is_empty());
+        fixture.echo(&request);
+    }
+    assert!(finish(first).is_ok());
+    while channel.counters().requests < 3 {
+        assert!(once(third.as_mut()).is_pending());
+    }
+    let requests = fixture.requests(1);
+    let staged = requests[0].staged().expect("a staged value");
+    let mut arrived = vec![0; staged.bytes as usize];
+    region.copy_out(staged.offset as usize, &mut arrived);
+    assert!(arrived == three);
+    let too_long = vec![0; PLACE + 1];
+    let result = finish(pin!(whole(&channel, write(b"k", &too_long))));
+    assert!(matches!(result, Err(RpcError::TooLarge { what: "value", limit: PLACE, .. })), "{result:?}");
+}
