@@ -18,7 +18,9 @@ impl FromStr for Address {
         let (scheme, rest) =
             text.split_once(':').ok_or_else(|| bad("an address has a scheme: shm:/path/to/socket"))?;
         match scheme {
-            "shm" if rest.is_empty() => Err(bad("shm: needs the path of a socket, as in shm:/tmp/locus.sock")),
+            "shm" if rest.is_empty() => {
+                Err(bad("shm: needs the path of a socket, as in shm:/tmp/locus.sock"))
+            }
             // sockaddr_un holds 108 bytes, one of them the terminating zero.
             "shm" if rest.len() > 107 => Err(bad("the path of a Unix socket has at most 107 bytes")),
             "shm" => Ok(Self::Shm(rest.into())),

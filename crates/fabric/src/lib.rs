@@ -11,15 +11,16 @@
 mod address;
 mod error;
 mod nic;
+pub mod shm;
 mod verbs;
 
 pub use address::Address;
 pub use error::{FabricError, PostError};
+pub use locus_runtime::Park;
 pub use nic::{
     CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, QueuePair, Region, RemoteRegion, RemoteSlice,
 };
-pub use locus_runtime::Park;
 pub use verbs::{
-    Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig, QueuePairState, ReadOrder,
-    ReceiverNotReady, SendRequest, Status, Transport, Verb,
+    Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig,
+    QueuePairState, ReadOrder, ReceiverNotReady, SendRequest, Status, Transport, Verb,
 };

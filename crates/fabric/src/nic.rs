@@ -1,8 +1,8 @@
 //! The traits that a provider implements.
 
 use crate::{
-    Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Properties, QueuePairConfig, QueuePairState,
-    SendRequest,
+    Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Properties, QueuePairConfig,
+    QueuePairState, SendRequest,
 };
 use locus_runtime::Park;
 use std::{os::fd::OwnedFd, sync::atomic::AtomicU64, time::Duration};
@@ -77,10 +77,7 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// Waits for one control message; `None` when the time has passed.
     fn receive(&self, timeout: Duration) -> Result<Option<(Vec<u8>, Vec<Facts>)>, FabricError>;
     /// Lets the peer use a region with the region's access rights, and says how.
-    fn grant(
-        &self,
-        region: &<Self::Nic as Nic>::Region,
-    ) -> Result<Facts, FabricError>;
+    fn grant(&self, region: &<Self::Nic as Nic>::Region) -> Result<Facts, FabricError>;
     /// Takes a region that the peer granted.
     fn import(&self, facts: Facts) -> Result<<Self::Nic as Nic>::RemoteRegion, FabricError>;
     /// Whether the peer lives, as far as can be told without a system call. Cheap enough for every operation. On `shm`

@@ -273,6 +273,12 @@ pub struct Completion {
 
 impl Completion {
     /// A placeholder, to make room for [`CompletionQueue::poll`](crate::CompletionQueue::poll).
-    pub const EMPTY: Self =
-        Self { id: 0, queue_pair: 0, status: Status::Flushed, opcode: Opcode::Send, bytes: 0, immediate: None };
+    pub const EMPTY: Self = Self {
+        id: 0,
+        queue_pair: 0,
+        status: Status::Flushed,
+        opcode: Opcode::Send,
+        bytes: 0,
+        immediate: None,
+    };
 }

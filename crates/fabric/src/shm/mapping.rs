@@ -1,0 +1,300 @@
+//! Mapped memory: the only place that turns pages into words.
+//!
+//! Shared memory is a memfd whose pages are all reserved before anybody touches them, and which is sealed against
+//! shrinking and growing, so that no access can ever raise SIGBUS, whatever the peer does.
+
+use crate::{FabricError, PagePolicy, Pages};
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{FallocateFlags, MemfdFlags, SealFlags},
+    io::Errno,
+    mm::{MapFlags, ProtFlags},
+};
+use std::{ffi::c_void, ptr, ptr::NonNull, sync::atomic::AtomicU64};
+
+/// The base page size that lengths are rounded to. 64 KiB kernels (aarch64) get the same multiple of it.
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// A huge page, in bytes.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
+/// Memory that is left to the rest of the system when a reservation is checked.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// Who may store through a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// This process loads only; a store would be a fault.
+    Load,
+    /// This process loads and stores.
+    Store,
+}
+
+/// A mapping of whole pages, unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<AtomicU64>,
+    bytes: usize,
+    rights: Rights,
+}
+
+// SAFETY: the mapping is memory of the process, not of a thread, and all access goes through atomic words.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` of a memfd from its start. The caller has made sure that the pages are reserved and that the file
+    /// cannot shrink.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, bytes: usize, rights: Rights) -> Result<Self, FabricError> {
+        let protection = match rights {
+            Rights::Load => ProtFlags::READ,
+            Rights::Store => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let base = reserve_addresses(bytes)?;
+        // SAFETY: the range was reserved just now by `reserve_addresses` and nothing else uses it.
+        let mapped =
+            unsafe { rustix::mm::mmap(base, bytes, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
+        finish(base, bytes, rights, mapped)
+    }
+
+    /// Maps private memory of this process, with all pages present.
+    pub(crate) fn private(bytes: usize, huge: bool) -> Result<Self, FabricError> {
+        check_available(bytes, "local memory")?;
+        let base = reserve_addresses(bytes)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range was reserved just now by `reserve_addresses` and nothing else uses it.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(base, bytes, protection, MapFlags::PRIVATE | MapFlags::FIXED)
+        };
+        let mapping = finish(base, bytes, Rights::Store, mapped)?;
+        if huge {
+            // Only a wish; what came of it is looked up afterwards.
+            let _ = mapping.advise(libc::MADV_HUGEPAGE);
+        }
+        mapping
+            .advise(libc::MADV_POPULATE_WRITE)
+            .map_err(|source| out_of_memory(bytes, "local memory", source))?;
+        Ok(mapping)
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether this process may store.
+    pub(crate) fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// All words. Without [`Rights::Store`] they may only be loaded.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `base` points to `bytes` mapped, page-aligned bytes, which live as long as `self`; every bit pattern
+        // is a valid word; other threads and processes access them as atomic words too.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes / 8) }
+    }
+
+    /// The first word.
+    pub(crate) fn base(&self) -> NonNull<AtomicU64> {
+        self.base
+    }
+
+    /// Gives the kernel advice about the whole mapping.
+    fn advise(&self, advice: i32) -> std::io::Result<()> {
+        // SAFETY: the range is ours, and none of the advices used in this file changes what the bytes hold.
+        match unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Asks for pages of 2 MiB now. Refusals show in [`Mapping::pages`].
+    pub(crate) fn collapse(&self) -> std::io::Result<()> {
+        self.advise(libc::MADV_COLLAPSE)
+    }
+
+    /// Maps every page now, so that no later access faults.
+    pub(crate) fn populate(&self) {
+        let advice = match self.rights {
+            Rights::Load => libc::MADV_POPULATE_READ,
+            Rights::Store => libc::MADV_POPULATE_WRITE,
+        };
+        // Only makes first accesses quicker; a kernel before 5.14 does not know it.
+        let _ = self.advise(advice);
+    }
+
+    /// Looks up what pages the mapping lies on now.
+    pub(crate) fn pages(&self) -> Pages {
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else {
+            return Pages::Base("unknown: /proc/self/smaps cannot be read".into());
+        };
+        let start = self.base.as_ptr() as usize;
+        let huge = huge_bytes_between(&maps, start, start + self.bytes);
+        if huge == self.bytes {
+            Pages::Huge
+        } else {
+            Pages::Base(format!("the system backs {huge} of {} bytes with huge pages", self.bytes))
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by us and nobody borrows it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Finishes a mapping over reserved addresses, which are given back on failure.
+fn finish(
+    base: *mut c_void,
+    bytes: usize,
+    rights: Rights,
+    mapped: rustix::io::Result<*mut c_void>,
+) -> Result<Mapping, FabricError> {
+    match (mapped, NonNull::new(base.cast())) {
+        (Ok(_), Some(base)) => Ok(Mapping { base, bytes, rights }),
+        (result, _) => {
+            // SAFETY: the range is still only reserved and nobody uses it.
+            let _ = unsafe { rustix::mm::munmap(base, bytes) };
+            Err(out_of_memory(bytes, "a mapping", result.err().unwrap_or(Errno::INVAL).into()))
+        }
+    }
+}
+
+/// Reserves a range of addresses, aligned to a huge page if it can hold one.
+fn reserve_addresses(bytes: usize) -> Result<*mut c_void, FabricError> {
+    let alignment = if bytes >= HUGE_BYTES { HUGE_BYTES } else { page_bytes() };
+    let asked = bytes + alignment - page_bytes();
+    // SAFETY: a fresh inaccessible range at an address of the kernel's choice disturbs nobody.
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), asked, ProtFlags::empty(), MapFlags::PRIVATE) }
+            .map_err(|errno| out_of_memory(bytes, "addresses", errno.into()))?;
+    let skipped = (start as usize).next_multiple_of(alignment) - start as usize;
+    let base = start.wrapping_byte_add(skipped);
+    let behind = asked - skipped - bytes;
+    // SAFETY: both ranges belong to the reservation made above, outside of what is returned.
+    unsafe {
+        if skipped > 0 {
+            let _ = rustix::mm::munmap(start, skipped);
+        }
+        if behind > 0 {
+            let _ = rustix::mm::munmap(base.wrapping_byte_add(bytes), behind);
+        }
+    }
+    Ok(base)
+}
+
+/// Sums what `smaps` says of huge pages between two addresses.
+fn huge_bytes_between(smaps: &str, start: usize, end: usize) -> usize {
+    let mut inside = false;
+    let mut bytes = 0;
+    for line in smaps.lines() {
+        let first = line.split_ascii_whitespace().next().unwrap_or("");
+        if let Some((from, to)) = first.split_once('-') {
+            let parse = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            inside = parse(from) < end && start < parse(to);
+        } else if inside && matches!(first, "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:") {
+            let kibibytes = line.split_ascii_whitespace().nth(1).and_then(|text| text.parse::<usize>().ok());
+            bytes += kibibytes.unwrap_or(0) * 1024;
+        }
+    }
+    // A neighbouring mapping may have been merged into the same entry.
+    bytes.min(end - start)
+}
+
+/// Says that memory is short, and what to do.
+pub(crate) fn out_of_memory(bytes: usize, what: &'static str, source: std::io::Error) -> FabricError {
+    let advice = "give less memory to it, or free some on this machine or in this container";
+    FabricError::OutOfMemory { bytes, what, source, advice }
+}
+
+/// Refuses a reservation that would drive the machine out of memory: the kernel would kill a process rather than
+/// refuse it.
+fn check_available(bytes: usize, what: &'static str) -> Result<(), FabricError> {
+    let short = || out_of_memory(bytes, what, Errno::NOMEM.into());
+    let Ok(meminfo) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
+    let available = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    match available {
+        Some(kibibytes) if bytes as u64 > (kibibytes * 1024).saturating_sub(SPARE_BYTES) => Err(short()),
+        _ if bytes as u64 > cgroup_room() => Err(short()),
+        _ => Ok(()),
+    }
+}
+
+/// How much memory this process's control group still allows, in bytes.
+fn cgroup_room() -> u64 {
+    let read = |path: &str| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let directory = format!("/sys/fs/cgroup{group}");
+    match (read(&format!("{directory}/memory.max")), read(&format!("{directory}/memory.current"))) {
+        (Some(limit), Some(used)) => limit.saturating_sub(used),
+        _ => u64::MAX,
+    }
+}
+
+/// Makes a memfd of `bytes` whose pages are all reserved. With `huge` they are pages of 2 MiB where the system grants
+/// them.
+pub(crate) fn create_file(bytes: usize, huge: bool, what: &'static str) -> Result<OwnedFd, FabricError> {
+    let system = |what| move |errno: Errno| FabricError::System { what, source: errno.into() };
+    check_available(bytes, what)?;
+    let file = rustix::fs::memfd_create(c"locus", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(system("making a memfd"))?;
+    rustix::fs::ftruncate(&file, bytes as u64).map_err(|errno| out_of_memory(bytes, what, errno.into()))?;
+    if huge {
+        // Empty ranges become huge pages at once; filling them with base pages first would mean to copy them later.
+        let mapping = Mapping::of_file(file.as_fd(), bytes, Rights::Store)?;
+        let _ = mapping.collapse();
+    }
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
+        .map_err(|errno| out_of_memory(bytes, what, errno.into()))?;
+    Ok(file)
+}
+
+/// Seals a memfd: nobody can change its length any more, and with `read_only` nobody can map it for stores or write to
+/// it any more, not even by opening it anew; mappings that exist stay as they are.
+pub(crate) fn seal(file: BorrowedFd<'_>, read_only: bool) -> Result<(), FabricError> {
+    let mut seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    if read_only {
+        seals |= SealFlags::FUTURE_WRITE;
+    }
+    rustix::fs::fcntl_add_seals(file, seals)
+        .map_err(|errno| FabricError::System { what: "sealing a memfd", source: errno.into() })
+}
+
+/// Maps `bytes` of a peer's memfd after checking that touching it can never raise a signal: its length is as said and
+/// can never change, and its pages are reserved.
+pub(crate) fn import(file: BorrowedFd<'_>, bytes: usize, rights: Rights) -> Result<Mapping, &'static str> {
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "its descriptor is not a memfd")?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err("its memory is not sealed against changes of length");
+    }
+    let stat = rustix::fs::fstat(file).map_err(|_| "its descriptor cannot be examined")?;
+    if stat.st_size != bytes as i64 || bytes == 0 || !bytes.is_multiple_of(page_bytes()) {
+        return Err("its memory is not as long as it says");
+    }
+    // Unless stores are allowed, the seal on writes forbids to punch holes as well, so this stays true. Where stores
+    // are allowed, a hole costs a fault that fetches a fresh page, which counts no more than the page that was there.
+    if (stat.st_blocks as u64) * 512 < bytes as u64 {
+        return Err("its memory is not reserved");
+    }
+    Mapping::of_file(file, bytes, rights).map_err(|_| "its memory cannot be mapped")
+}
+
+/// What a policy asks for `bytes`: the length to reserve, and whether to try huge pages.
+pub(crate) fn plan(bytes: usize, policy: PagePolicy) -> Result<(usize, bool), FabricError> {
+    let huge = policy == PagePolicy::PreferHuge && bytes >= HUGE_BYTES;
+    let unit = if huge { HUGE_BYTES } else { page_bytes() };
+    let rounded =
+        bytes.max(1).checked_next_multiple_of(unit).filter(|&rounded| rounded < isize::MAX as usize);
+    let rounded = rounded.ok_or_else(|| out_of_memory(bytes, "a region", Errno::NOMEM.into()))?;
+    Ok((rounded, huge))
+}

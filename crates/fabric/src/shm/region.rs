@@ -1,0 +1,268 @@
+//! Regions: memory of this process that peers may be let into, and memory of a peer.
+//!
+//! A region that grants READ is a memfd mapped for stores by its owner and then sealed against any further writable
+//! mapping, so that no peer can ever store to it. One that grants WRITE is mapped for stores by both. A local one is
+//! private memory. What is granted can be taken back through the region's token.
+
+use super::{
+    control::{Control, PeerControl, Token},
+    copy::{self, Neighbours, Sink},
+    mapping::{self, HUGE_BYTES, Mapping, Rights},
+    wire::Record,
+};
+use crate::{Access, FabricError, Facts, PagePolicy, Pages, Status};
+use rustix::fd::{AsFd, OwnedFd};
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering, fence},
+    },
+};
+
+/// Registered memory of this process.
+#[derive(Clone, Debug)]
+pub struct ShmRegion {
+    base: NonNull<AtomicU64>,
+    words: usize,
+    registration: Arc<Registration>,
+}
+
+// SAFETY: the pointer is into the registration's mapping, which is memory of the process, not of a thread.
+unsafe impl Send for ShmRegion {}
+// SAFETY: as above; all access goes through atomic words, except for `slice`, whose caller vouches for it.
+unsafe impl Sync for ShmRegion {}
+
+/// What all clones of a region share. Posted verbs keep the mapping alive, but not the registration: with the last
+/// clone the region is taken back from its peers.
+#[derive(Debug)]
+struct Registration {
+    mapping: Arc<Mapping>,
+    access: Access,
+    pages: Pages,
+    shared: Option<(OwnedFd, Token)>,
+}
+
+impl ShmRegion {
+    /// Reserves and registers memory.
+    pub(crate) fn register(
+        control: &Arc<Control>,
+        bytes: usize,
+        access: Access,
+        policy: PagePolicy,
+    ) -> Result<Self, FabricError> {
+        let (bytes, huge) = mapping::plan(bytes, policy)?;
+        let (mapping, shared) = match access {
+            Access::Local => (Mapping::private(bytes, huge)?, None),
+            Access::RemoteRead | Access::RemoteWrite => {
+                let file = mapping::create_file(bytes, huge, "a region")?;
+                let mapping = Mapping::of_file(file.as_fd(), bytes, Rights::Store)?;
+                mapping::seal(file.as_fd(), access == Access::RemoteRead)?;
+                (mapping, Some((file, control.take_token()?)))
+            }
+        };
+        let refusal = if huge { mapping.collapse().err() } else { None };
+        mapping.populate();
+        let pages = describe(&mapping, policy, huge, refusal);
+        let mapping = Arc::new(mapping);
+        let (base, words) = (mapping.base(), mapping.bytes() / 8);
+        Ok(Self { base, words, registration: Arc::new(Registration { mapping, access, pages, shared }) })
+    }
+
+    /// The mapping, which posted verbs hold.
+    #[inline]
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.registration.mapping
+    }
+
+    /// What a peer needs to import it.
+    pub(crate) fn grant(&self) -> Result<Facts, FabricError> {
+        let Some((file, token)) = &self.registration.shared else {
+            return Err(FabricError::Unsupported("a local region cannot be granted to a peer"));
+        };
+        if !token.stands() {
+            return Err(FabricError::State("the region was revoked"));
+        }
+        let handle =
+            file.try_clone().map_err(|source| FabricError::System { what: "a descriptor", source })?;
+        let (index, value) = token.name();
+        let writable = u64::from(self.registration.access == Access::RemoteWrite);
+        let huge = u64::from(self.registration.pages == Pages::Huge);
+        let words = [self.mapping().bytes() as u64, u64::from(index), value, writable, huge];
+        let bytes = Record::Region.encode(&words);
+        Ok(Facts { bytes, handles: vec![handle] })
+    }
+}
+
+/// Says what pages a mapping lies on, with the reason where they are not huge.
+fn describe(mapping: &Mapping, policy: PagePolicy, tried: bool, refusal: Option<std::io::Error>) -> Pages {
+    match (policy, tried, refusal) {
+        (PagePolicy::Base, ..) => Pages::Base("asked for".into()),
+        (_, false, _) => Pages::Base(format!("the region is smaller than a huge page of {HUGE_BYTES} bytes")),
+        (_, true, refusal) => match (mapping.pages(), refusal) {
+            (Pages::Base(found), Some(error)) => Pages::Base(format!("{found}: {error}")),
+            (pages, _) => pages,
+        },
+    }
+}
+
+impl crate::Region for ShmRegion {
+    fn bytes(&self) -> usize {
+        self.words * 8
+    }
+
+    fn pages(&self) -> Pages {
+        self.registration.pages.clone()
+    }
+
+    fn access(&self) -> Access {
+        self.registration.access
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the words are those of `registration.mapping`, which lives as long as `self`; see `Mapping::words`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    #[inline(always)]
+    fn store(&self, index: usize, word: u64) {
+        self.words()[index].store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.words * 8);
+        assert!(end.is_some(), "bytes {offset}+{bytes} of a region of {}", self.words * 8);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; the caller vouches that nobody
+        // stores to it meanwhile.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast::<u8>().add(offset), bytes) }
+    }
+
+    #[inline]
+    fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        copy::copy_out(self.words(), offset, into);
+    }
+
+    #[inline]
+    fn copy_in(&self, offset: usize, from: &[u8]) {
+        let mut sink = Sink::new(self.words(), offset, Neighbours::Quiet);
+        sink.bytes(from);
+        sink.finish();
+    }
+
+    fn revoke(&self) {
+        if let Some((_, token)) = &self.registration.shared {
+            token.revoke();
+        }
+    }
+}
+
+/// Registered memory of a peer.
+#[derive(Clone, Debug)]
+pub struct ShmRemoteRegion {
+    pub(crate) inner: Arc<Imported>,
+}
+
+/// What all clones of a remote region share.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    mapping: Mapping,
+    control: Arc<PeerControl>,
+    token: usize,
+    value: u64,
+    /// The link that granted it: only queue pairs of that link reach it.
+    link: u64,
+}
+
+impl ShmRemoteRegion {
+    /// Takes a region that a peer granted; an error says what is wrong with the facts.
+    pub(crate) fn import(facts: Facts, link: u64, control: &Arc<PeerControl>) -> Result<Self, &'static str> {
+        let [bytes, index, value, writable, huge] = Record::Region.decode(&facts.bytes)?;
+        let [file] =
+            <[OwnedFd; 1]>::try_from(facts.handles).map_err(|_| "a region comes with one descriptor")?;
+        let token = u32::try_from(index).ok().and_then(|index| control.token(index));
+        let token = token.filter(|_| value != 0).ok_or("its token is outside of the control area")?;
+        let rights = if writable == 1 { Rights::Store } else { Rights::Load };
+        let bytes = usize::try_from(bytes).map_err(|_| "its memory is too long")?;
+        let mapping = mapping::import(file.as_fd(), bytes, rights)?;
+        if huge == 1 {
+            // The pages are huge already; this maps them as such here too.
+            let _ = mapping.collapse();
+        }
+        mapping.populate();
+        Ok(Self { inner: Arc::new(Imported { mapping, control: control.clone(), token, value, link }) })
+    }
+
+    /// What pages this process sees it on.
+    pub fn pages(&self) -> Pages {
+        self.inner.mapping.pages()
+    }
+}
+
+impl Imported {
+    /// The peer's words.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.mapping.words()
+    }
+
+    /// Whether what was copied from the region before this call was still the region's.
+    #[inline(always)]
+    pub(crate) fn stands(&self) -> bool {
+        // Acquire: the word is loaded after the data. See `Token::revoke` for the other half.
+        fence(Ordering::Acquire);
+        self.control.word(self.token).load(Ordering::Relaxed) == self.value
+    }
+
+    /// Whether a queue pair of a link may touch a range.
+    #[inline]
+    pub(crate) fn check(&self, link: u64, offset: usize, bytes: usize, store: bool) -> Status {
+        let inside = offset <= self.mapping.bytes() && bytes <= self.mapping.bytes() - offset;
+        let allowed = !store || self.mapping.rights() == Rights::Store;
+        if inside && allowed && self.link == link { Status::Success } else { Status::RemoteAccess }
+    }
+
+    /// Asks the processor to fetch a range, which the caller has checked.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize, bytes: usize) {
+        const LINE: usize = 64;
+        /// Beyond this the processor's own prefetcher follows along.
+        const LINES_MAX: usize = 32;
+        let start = self.mapping.base().as_ptr().cast::<u8>().wrapping_add(offset & !(LINE - 1));
+        let lines = (offset % LINE + bytes).div_ceil(LINE).min(LINES_MAX);
+        for line in 0..lines {
+            prefetch_line(start.wrapping_add(line * LINE));
+        }
+    }
+}
+
+impl crate::RemoteRegion for ShmRemoteRegion {
+    fn bytes(&self) -> usize {
+        self.inner.mapping.bytes()
+    }
+
+    #[inline]
+    fn prefetch(&self, offset: usize, bytes: usize) {
+        if offset <= self.inner.mapping.bytes() && bytes <= self.inner.mapping.bytes() - offset {
+            self.inner.prefetch(offset, bytes);
+        }
+    }
+}
+
+/// Asks the processor to fetch the cache line at an address.
+#[inline(always)]
+pub(crate) fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, and is allowed at any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = at;
+}

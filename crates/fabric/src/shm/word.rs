@@ -1,0 +1,34 @@
+//! The word that the ring and the sleep flag are made of: the processor's in production, loom's under the model checker.
+
+use std::sync::atomic::Ordering;
+
+/// An atomic word of 64 bits.
+pub(crate) trait Word {
+    /// Loads it.
+    fn load(&self, ordering: Ordering) -> u64;
+    /// Stores it.
+    fn store(&self, word: u64, ordering: Ordering);
+}
+
+impl Word for std::sync::atomic::AtomicU64 {
+    #[inline(always)]
+    fn load(&self, ordering: Ordering) -> u64 {
+        Self::load(self, ordering)
+    }
+
+    #[inline(always)]
+    fn store(&self, word: u64, ordering: Ordering) {
+        Self::store(self, word, ordering);
+    }
+}
+
+#[cfg(loom)]
+impl Word for loom::sync::atomic::AtomicU64 {
+    fn load(&self, ordering: Ordering) -> u64 {
+        Self::load(self, ordering)
+    }
+
+    fn store(&self, word: u64, ordering: Ordering) {
+        Self::store(self, word, ordering);
+    }
+}
