@@ -190,12 +190,15 @@ fn ask<L: Link>(
     facts: Vec<Facts>,
     patience: Duration,
 ) -> Result<(Answer, Vec<Facts>), StoreError> {
-    link.send(&control::encode(ask), facts)?;
-    let Some((message, facts)) = link.receive(patience)? else {
-        return Err(StoreError::Protocol {
-            peer: link.peer(),
-            what: format!("it did not answer within {} ms", patience.as_millis()),
-        });
+    let sent = link.send(&control::encode(ask), facts);
+    // A server that refuses at once may close before it was asked; its reason is there to be read all the same.
+    let (message, facts) = match (sent, link.receive(patience)) {
+        (_, Ok(Some(frame))) => frame,
+        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+        (Ok(()), Ok(None)) => {
+            let what = format!("it did not answer within {} ms", patience.as_millis());
+            return Err(StoreError::Protocol { peer: link.peer(), what });
+        }
     };
     match control::decode(&message, &link.peer())? {
         Answer::Refused(reason) => Err(StoreError::Refused { peer: link.peer(), reason }),

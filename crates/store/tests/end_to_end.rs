@@ -1,0 +1,161 @@
+//! A server and clients in one process, over shared memory: what is put is got, by both designs.
+
+use locus_fabric::shm::ShmNic;
+use locus_store::{Client, ClientConfig, Design, Locus, Server, ServerConfig, StoreError};
+
+fn small(design: &str) -> ServerConfig {
+    ServerConfig {
+        design: Design::find(design).unwrap(),
+        memory_bytes: 256 << 20,
+        region_bytes: 8 << 20,
+        ..ServerConfig::default()
+    }
+}
+
+fn start(config: ServerConfig) -> (Server<ShmNic>, Client<ShmNic>) {
+    let nic = ShmNic::open().unwrap();
+    let server = Server::start(&nic, config).unwrap();
+    let client = attach(&server);
+    (server, client)
+}
+
+fn attach(server: &Server<ShmNic>) -> Client<ShmNic> {
+    let nic = ShmNic::open().unwrap();
+    Client::attach(&nic, server.attach().unwrap(), ClientConfig::default()).unwrap()
+}
+
+fn get(client: &Client<ShmNic>, key: &[u8]) -> Option<Vec<u8>> {
+    client.block_on(client.get(key, <[u8]>::to_vec)).unwrap()
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn value(number: u32) -> Vec<u8> {
+    number.to_be_bytes().repeat(number as usize % 30)
+}
+
+fn puts_gets_and_deletes(design: &str, cores: usize) {
+    let (server, client) = start(ServerConfig { cores, ..small(design) });
+    assert_eq!(client.reads(), if design == "pilaf" { Locus::Client } else { Locus::Server });
+    assert_eq!(get(&client, b"absent"), None);
+    for number in 0..5000 {
+        client.block_on(client.put(&key(number), &value(number))).unwrap();
+    }
+    let other = attach(&server);
+    for number in 0..5000 {
+        assert_eq!(get(&other, &key(number)), Some(value(number)), "key {number}");
+    }
+    assert_eq!(get(&other, b"absent"), None);
+    for number in (0..5000).step_by(2) {
+        assert!(client.block_on(client.delete(&key(number))).unwrap());
+        assert!(!client.block_on(client.delete(&key(number))).unwrap());
+    }
+    let keys: Vec<Vec<u8>> = (0..5000).map(key).collect();
+    let mut found = 0;
+    other.block_on(other.get_many(&keys, |place, result| {
+        let expected = (place % 2 == 1).then(|| value(place as u32));
+        assert_eq!(result.unwrap(), expected.as_deref(), "key {place}");
+        found += 1;
+    }));
+    assert_eq!(found, 5000);
+    let statistics = server.statistics();
+    assert_eq!((statistics.records, statistics.clients), (2500, 2));
+    let at_client = other.effort().lookups.get();
+    assert_eq!(at_client > 0, design == "pilaf", "{at_client} lookups at the client");
+}
+
+#[test]
+fn pilaf_puts_gets_and_deletes() {
+    puts_gets_and_deletes("pilaf", 1);
+}
+
+#[test]
+fn pilaf_vo_puts_gets_and_deletes() {
+    puts_gets_and_deletes("pilaf-vo", 1);
+}
+
+#[test]
+fn more_server_cores_than_this_machine_may_have() {
+    puts_gets_and_deletes("pilaf", 5);
+    puts_gets_and_deletes("pilaf-vo", 5);
+}
+
+#[test]
+fn values_of_all_lengths_by_both_designs() {
+    for design in ["pilaf", "pilaf-vo"] {
+        let (_server, client) = start(small(design));
+        for length in [0, 1, 63, 64, 4095, 4096, 4097, 65_536, (1 << 20) - 1, 1 << 20] {
+            let value: Vec<u8> = (0..length as u32).map(|byte| (byte * 7 + 3) as u8).collect();
+            let key = vec![9; 1 + length % 1024];
+            client.block_on(client.put(&key, &value)).unwrap();
+            assert_eq!(get(&client, &key).as_ref(), Some(&value), "{length} bytes by {design}");
+        }
+        let long = vec![0; (1 << 20) + 1];
+        let error = client.block_on(client.put(b"key", &long)).unwrap_err();
+        assert!(matches!(error, StoreError::ValueLength { limit: 1_048_576, .. }), "{error}");
+        let error = client.block_on(client.put(&[0; 1025], b"value")).unwrap_err();
+        assert!(matches!(error, StoreError::KeyLength(1025)), "{error}");
+        assert!(client.block_on(client.get(b"", <[u8]>::to_vec)).is_err());
+    }
+}
+
+#[test]
+fn the_memory_limit_fails_puts_and_nothing_else() {
+    let (_server, client) = start(ServerConfig { memory_bytes: 24 << 20, ..small("pilaf") });
+    let mut stored = 0;
+    let error = loop {
+        match client.block_on(client.put(&key(stored), &[7; 10_000])) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 3000, "24 MiB hold no 30 MB");
+    };
+    assert!(matches!(error, StoreError::OutOfMemory), "{error}");
+    assert!(stored > 500, "only {stored} records of 10 kB fit into 24 MiB");
+    for number in 0..stored {
+        assert_eq!(get(&client, &key(number)), Some(vec![7; 10_000]));
+    }
+    // What was deleted makes room again.
+    for number in 0..10 {
+        assert!(client.block_on(client.delete(&key(number))).unwrap());
+    }
+    client.block_on(client.put(b"again", &[8; 10_000])).unwrap();
+    assert_eq!(get(&client, b"again"), Some(vec![8; 10_000]));
+}
+
+#[test]
+fn memory_grows_by_regions_that_clients_learn_of_as_they_meet_them() {
+    let (server, client) = start(small("pilaf"));
+    for number in 0..20_000 {
+        client.block_on(client.put(&key(number), &[number as u8; 2000])).unwrap();
+    }
+    assert!(server.statistics().region_bytes > 48 << 20);
+    for number in 0..20_000 {
+        assert_eq!(get(&client, &key(number)), Some(vec![number as u8; 2000]), "key {number}");
+    }
+    assert!(client.counters().region_updates.get() > 0);
+}
+
+#[test]
+fn a_client_is_told_why_it_may_not_come_in() {
+    let nic = ShmNic::open().unwrap();
+    let server = Server::start(
+        &nic,
+        ServerConfig { token: Some(b"secret".to_vec()), clients_max: 2, ..small("pilaf") },
+    )
+    .unwrap();
+    let come = |config: ClientConfig| Client::attach(&nic, server.attach().unwrap(), config);
+    let right = ClientConfig { token: b"secret".to_vec(), ..ClientConfig::default() };
+    let refusal = |result: Result<Client<ShmNic>, StoreError>| match result {
+        Err(StoreError::Refused { reason, .. }) => reason,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was let in"),
+    };
+    assert!(refusal(come(ClientConfig::default())).contains("token"));
+    assert!(refusal(come(ClientConfig { design: Some("herd".into()), ..right.clone() })).contains("pilaf"));
+    let _first = come(right.clone()).unwrap();
+    let _second = come(right.clone()).unwrap();
+    assert!(refusal(come(right)).contains("limit of 2"));
+}
