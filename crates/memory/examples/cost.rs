@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p locus-memory --example cost`
 
-use locus_fabric::Region;
-use locus_memory::testing::HeapRegion;
-use locus_memory::{Arena, Memory, Pointer, Purpose, RegionId, checksum, checksum_row};
+use locus_fabric::shm::{ShmNic, ShmRegion};
+use locus_fabric::{Access, FabricError, Link, Nic, PagePolicy, QueuePair, QueuePairConfig, Region};
+use locus_memory::testing::{block_on, ready};
+use locus_memory::{Arena, Memory, Pointer, Purpose, RegionId, Remote, RemoteConfig, checksum, checksum_row};
 use locus_runtime::interleave;
 use std::hint::black_box;
 use std::time::Instant;
@@ -53,7 +54,7 @@ fn checksums() {
     println!("  row    32 bytes {time:8.1} ns, calls independent of each other");
 }
 
-fn stores(arena: &mut Arena<HeapRegion>) {
+fn stores(arena: &mut Arena<ShmRegion>) {
     println!("stores:");
     for value in [8usize, 64, 256, 1024] {
         let (header, key, value) = ([1; 16], [2; 20], vec![3; value]);
@@ -66,7 +67,7 @@ fn stores(arena: &mut Arena<HeapRegion>) {
     }
 }
 
-fn allocations(arena: &mut Arena<HeapRegion>, objects: usize) {
+fn allocations(arena: &mut Arena<ShmRegion>, objects: usize) {
     println!("allocate and free among {objects} objects of 80 to 143 bytes:");
     let size = |number: u64| 80 + (mix(number) % 64) as usize;
     let begin = Instant::now();
@@ -112,39 +113,72 @@ async fn look_up<M: Memory>(memory: &M, number: u64) -> u64 {
     u64::from(extent[0])
 }
 
-fn look_ups(arena: &Arena<HeapRegion>) {
-    println!(
-        "two dependent reads in 1 GiB, {}:",
-        match arena.region(region(1)).map(Region::pages) {
-            Some(pages) => format!("{pages:?}"),
-            None => String::new(),
-        }
-    );
+fn look_ups(arena: &Arena<ShmRegion>, remote: &Remote<ShmNic>) {
+    println!("two dependent reads in 1 GiB, {:?}:", arena.region(region(1)).map(Region::pages));
     let local = arena.local();
     let time = nanoseconds(200_000, |number| {
-        black_box(locus_memory::testing::ready(look_up(&local, number)));
+        black_box(ready(look_up(&local, number)));
     });
     println!("  Local                     {time:8.1} ns");
+    let time = nanoseconds(200_000, |number| {
+        black_box(block_on(look_up(remote, number)));
+    });
+    println!("  Remote                    {time:8.1} ns");
     let memory = arena.prefetched();
+    let overlap = remote.overlap();
     for lanes in [1, 4, 8, 16, 32] {
-        let calls = 400_000;
-        let begin = Instant::now();
-        interleave(lanes, (0..calls).map(|number| look_up(&memory, mix(number))), |_, value| {
-            black_box(value);
-        });
-        println!(
-            "  Prefetched, batches of {lanes:>2} {:8.1} ns",
-            begin.elapsed().as_nanos() as f64 / calls as f64
-        );
+        let prefetched = batches(lanes, &memory);
+        let remote = batches(lanes, remote);
+        println!("  batches of {lanes:>2}: Prefetched {prefetched:8.1} ns, Remote {remote:8.1} ns");
+    }
+    drop(overlap);
+    println!("  {:?}", remote.counters());
+    println!("reads of the same place, each call waiting for the one before it:");
+    for bytes in [32, 112, 1024, 4096] {
+        let at = Pointer::new(region(1), 1 << 20);
+        let near = nanoseconds(1_000_000, |_| drop(black_box(ready(local.read(black_box(at), bytes)))));
+        let far = nanoseconds(1_000_000, |_| drop(black_box(block_on(remote.read(black_box(at), bytes)))));
+        println!("  {bytes:>6} bytes: Local {near:8.1} ns, Remote {far:8.1} ns");
     }
 }
 
-fn main() {
+/// Nanoseconds per look-up in batches.
+fn batches<M: Memory>(lanes: usize, memory: &M) -> f64 {
+    let calls = 400_000;
+    let run = |round: u64| {
+        let begin = Instant::now();
+        interleave(lanes, (0..calls).map(|number| look_up(memory, mix(number ^ round << 32))), |_, value| {
+            black_box(value);
+        });
+        begin.elapsed().as_nanos() as f64 / calls as f64
+    };
+    (0..3).map(run).fold(f64::INFINITY, f64::min)
+}
+
+/// A reader connected to memory of this process, as an embedded client is.
+fn connect(nic: &ShmNic, granted: &ShmRegion) -> Result<(Remote<ShmNic>, impl Sized + use<>), FabricError> {
+    let (ours, theirs) = nic.pair()?;
+    let queue = nic.create_completion_queue(16)?;
+    let mut pair = nic.create_queue_pair(&ours, &QueuePairConfig::default(), &queue, &queue)?;
+    let mut remote = Remote::new(nic, &theirs, RemoteConfig::default())?;
+    let facts = pair.facts(&ours)?;
+    pair.connect(remote.facts(&theirs)?)?;
+    remote.connect(facts)?;
+    remote.add_region(region(1), theirs.import(ours.grant(granted)?)?);
+    Ok((remote, (pair, queue, ours)))
+}
+
+fn main() -> Result<(), FabricError> {
     checksums();
+    let nic = ShmNic::open()?;
     let mut arena = Arena::new();
-    arena.add_region(region(0), HeapRegion::new(1 << 30), Purpose::Extents).expect("a free number");
+    let register = || nic.register(1 << 30, Access::RemoteRead, PagePolicy::PreferHuge);
+    arena.add_region(region(0), register()?, Purpose::Extents).expect("a free number");
+    let table = register()?;
+    let (remote, _owner) = connect(&nic, &table)?;
+    arena.add_region(region(1), table, Purpose::Tables).expect("a free number");
     stores(&mut arena);
     allocations(&mut arena, 5_000_000);
-    arena.add_region(region(1), HeapRegion::new(1 << 30), Purpose::Tables).expect("a free number");
-    look_ups(&arena);
+    look_ups(&arena, &remote);
+    Ok(())
 }
