@@ -136,7 +136,7 @@ fn look_ups(arena: &Arena<ShmRegion>, remote: &Remote<ShmNic>) {
     println!("reads of the same place, each call waiting for the one before it:");
     for bytes in [32, 112, 1024, 4096] {
         let at = Pointer::new(region(1), 1 << 20);
-        let near = nanoseconds(1_000_000, |_| drop(black_box(ready(local.read(black_box(at), bytes)))));
+        let near = nanoseconds(1_000_000, |_| _ = black_box(ready(local.read(black_box(at), bytes))));
         let far = nanoseconds(1_000_000, |_| drop(black_box(block_on(remote.read(black_box(at), bytes)))));
         println!("  {bytes:>6} bytes: Local {near:8.1} ns, Remote {far:8.1} ns");
     }
