@@ -1,0 +1,151 @@
+//! Runs a benchmark: starts and fills every system, then measures them in turn.
+//!
+//! All systems run throughout, and each run measures all of them one after the other before the next run begins, so that
+//! the ratios between them come from the same minutes of the same machine.
+
+use crate::circumstances::Circumstances;
+use crate::clock::Clock;
+use crate::error::BenchError;
+use crate::load::{Load, Next};
+use crate::measure::{Measured, fill};
+use crate::options::BenchOptions;
+use crate::report::{Report, Series};
+use crate::target::{Label, Starter, System, Target};
+use crate::trace::Trace;
+use crate::workload::Workload;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+
+/// Operations outstanding per client while loading, for systems that can.
+const FILL_WINDOW: usize = 64;
+
+/// Starts and measures everything in `starters`, in their order. What cannot be started or fails has rows that say why.
+pub fn run(options: &BenchOptions, starters: &[Box<dyn Starter>]) -> Result<Report, BenchError> {
+    options.check()?;
+    let clock = Clock::new();
+    let harness_ns = harness_ns_per_operation(options, &clock)?;
+    let circumstances = Circumstances::here(options.to_string(), harness_ns);
+    let mut contestants: Vec<_> =
+        starters.iter().map(|s| Contestant::start(s.as_ref(), options, &clock)).collect();
+    let measurements = options.workloads.len() * options.runs * options.windows.len() * contestants.len();
+    let progress = bar(measurements as u64, "measurements");
+    for &workload in &options.workloads {
+        for run in 0..options.runs {
+            let traces = options.measurement(workload, 1, run).traces()?;
+            for &window in &options.windows {
+                for contestant in &mut contestants {
+                    progress
+                        .set_prefix(format!("workload {workload}, window {window}, {}", contestant.label));
+                    contestant.measure(options, workload, window, run, &clock, &traces);
+                    progress.inc(1);
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let series = contestants.into_iter().map(|contestant| contestant.series).collect();
+    Ok(Report::new(options, circumstances, series))
+}
+
+/// A system, while it runs, and what was measured of it.
+struct Contestant {
+    label: Label,
+    /// The system, or why there is none.
+    system: Result<Box<dyn System>, String>,
+    /// Records that each client has inserted.
+    inserted: Vec<u64>,
+    series: Vec<Series>,
+}
+
+impl Contestant {
+    fn start(starter: &dyn Starter, options: &BenchOptions, clock: &Clock) -> Self {
+        let label = starter.label();
+        let system = starter.start(options).and_then(|system| {
+            let progress = bar(options.records, "records").with_prefix(format!("loading {label}"));
+            let filling =
+                options.measurement(options.workloads[0], FILL_WINDOW.min(system.widest_window()), 0);
+            let result = fill(&filling, system.as_ref(), clock, &progress);
+            progress.finish_and_clear();
+            result.map(|_| system)
+        });
+        let system = system.map_err(|error| error.to_string());
+        Self { label, system, inserted: vec![0; options.clients], series: Vec::new() }
+    }
+
+    fn measure(
+        &mut self,
+        options: &BenchOptions,
+        workload: Workload,
+        window: usize,
+        run: usize,
+        clock: &Clock,
+        traces: &[Arc<Trace>],
+    ) {
+        let widest = self.system.as_ref().map_or(usize::MAX, |system| system.widest_window());
+        let narrowed = window.min(widest);
+        let known = self.series.iter().position(|s| s.workload == workload && s.window == narrowed);
+        let number = known.unwrap_or_else(|| {
+            let pages = self.system.as_ref().ok().and_then(|system| system.pages());
+            self.series.push(Series::new(self.label.clone(), workload, window, narrowed, pages));
+            self.series.len() - 1
+        });
+        let series = &mut self.series[number];
+        // A wider window that was narrowed to one measured already needs no measurement of its own.
+        if series.window_asked != window || series.failure.is_some() {
+            return;
+        }
+        let mut measurement = options.measurement(workload, narrowed, run);
+        measurement.inserted.clone_from(&self.inserted);
+        let result = match &self.system {
+            Err(reason) => Err(reason.clone()),
+            Ok(system) => match system.measure_elsewhere(&measurement) {
+                Some(result) => result,
+                None => measurement.run(system.as_ref(), clock, traces),
+            }
+            .map_err(|error| error.to_string()),
+        };
+        match result {
+            Err(reason) => series.failure = Some(reason),
+            Ok(measured) => {
+                self.inserted.clone_from(&measured.inserted);
+                series.runs.push(measured);
+            }
+        }
+    }
+}
+
+/// A bar on the terminal, if there is one.
+fn bar(length: u64, unit: &str) -> ProgressBar {
+    let template =
+        format!("{{prefix}}: [{{bar:30}}] {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left");
+    let style = ProgressStyle::with_template(&template).expect("the template is ours");
+    ProgressBar::new(length).with_style(style)
+}
+
+/// What the measured loop costs by itself, in nanoseconds per operation: drawing it, its share of reading the clock, and
+/// recording it.
+pub fn harness_ns_per_operation(options: &BenchOptions, clock: &Clock) -> Result<f64, BenchError> {
+    struct Nothing;
+    impl Target for Nothing {
+        fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
+            let mut operation = load.operation();
+            let value = vec![0; load.value_bytes()];
+            while load.next(&mut operation) != Next::Finished {
+                load.found(std::hint::black_box(&operation), &value);
+            }
+            Ok(())
+        }
+    }
+    struct NoSystem;
+    impl System for NoSystem {
+        fn connect(&self, _client: usize) -> Result<Box<dyn Target + '_>, BenchError> {
+            Ok(Box::new(Nothing))
+        }
+    }
+    let alone = BenchOptions { clients: 1, rate: None, verify: false, distribution: None, ..options.clone() };
+    let mut measurement = alone.measurement(Workload::C, 1, 0);
+    measurement.distribution = crate::workload::Distribution::Uniform;
+    (measurement.seconds, measurement.warmup_seconds) = (0.1, 0.02);
+    let measured: Measured = measurement.run(&NoSystem, clock, &measurement.traces()?)?;
+    Ok(1e9 / measured.ops_per_second)
+}
