@@ -14,7 +14,7 @@ use super::{
 use crate::{FabricError, Facts, QueuePairConfig, Status, Transport};
 use rustix::{
     fd::{AsFd, OwnedFd},
-    net::SendFlags,
+    net::{SendFlags, SocketType},
 };
 use std::{
     rc::Rc,
@@ -281,7 +281,10 @@ impl Outbound {
         let mapping = mapping::import(file.as_fd(), file_bytes(described.lines), Rights::Store)?;
         mapping.populate();
         let control = &link.peer.control;
-        let bell = |line, socket| {
+        let bell = |line, socket: OwnedFd| {
+            if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::STREAM) {
+                return Err("its bell is not a socket");
+            }
             let flag = control.sleeper(line).ok_or("its sleep flag is outside of the control area")?;
             Ok::<_, &'static str>(Bell { control: control.clone(), flag, socket, woken: 0, fence })
         };

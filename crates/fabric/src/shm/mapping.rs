@@ -291,10 +291,12 @@ pub(crate) fn import(file: BorrowedFd<'_>, bytes: usize, rights: Rights) -> Resu
 
 /// What a policy asks for `bytes`: the length to reserve, and whether to try huge pages.
 pub(crate) fn plan(bytes: usize, policy: PagePolicy) -> Result<(usize, bool), FabricError> {
+    if bytes == 0 {
+        return Err(FabricError::State("a region has at least one byte"));
+    }
     let huge = policy == PagePolicy::PreferHuge && bytes >= HUGE_BYTES;
     let unit = if huge { HUGE_BYTES } else { page_bytes() };
-    let rounded =
-        bytes.max(1).checked_next_multiple_of(unit).filter(|&rounded| rounded < isize::MAX as usize);
+    let rounded = bytes.checked_next_multiple_of(unit).filter(|&rounded| rounded < isize::MAX as usize);
     let rounded = rounded.ok_or_else(|| out_of_memory(bytes, "a region", Errno::NOMEM.into()))?;
     Ok((rounded, huge))
 }

@@ -172,6 +172,9 @@ impl Nic for ShmNic {
     }
 
     fn create_completion_queue(&self, depth: usize) -> Result<ShmCompletionQueue, FabricError> {
+        if depth == 0 {
+            return Err(FabricError::State("a completion queue has room for one completion at least"));
+        }
         limit("the depth of a completion queue", depth, self.properties().completions_max)?;
         ShmCompletionQueue::create(self, depth)
     }

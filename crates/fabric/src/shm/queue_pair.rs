@@ -70,6 +70,9 @@ impl ShmQueuePair {
         send: &Rc<Queue>,
         receive: &Rc<Queue>,
     ) -> Result<Self, FabricError> {
+        if !link.alive() {
+            return Err(FabricError::PeerLost { peer: link.name() });
+        }
         let inbound = match config.transport {
             Transport::Ud => Vec::new(),
             Transport::Rc | Transport::Uc => vec![Inbound::create(link, config, receive, send)?],
@@ -107,8 +110,11 @@ impl QueuePair for ShmQueuePair {
         self.number
     }
 
+    /// Where it is in its life. Looks after the peer too, which polls do only now and then.
     fn state(&self) -> QueuePairState {
-        self.core.borrow().state
+        let mut core = self.core.borrow_mut();
+        core.drive(true);
+        core.state
     }
 
     fn facts(&self, link: &ShmLink) -> Result<Facts, FabricError> {
@@ -170,7 +176,7 @@ impl QueuePair for ShmQueuePair {
     fn ring(&mut self) -> Result<(), PostError> {
         let mut core = self.core.borrow_mut();
         if core.state == QueuePairState::Ready {
-            core.advance_sends();
+            core.start_stores();
         }
         Ok(())
     }
@@ -197,10 +203,8 @@ impl Drop for ShmQueuePair {
 impl Core {
     fn import(&self, facts: Facts, link: &LinkInner) -> Result<Outbound, FabricError> {
         let fence = !(self.membarrier && link.peer.membarrier);
-        Outbound::import(facts, link, self.config.transport, fence).map_err(|what| FabricError::Protocol {
-            peer: format!("process {}", link.peer.process),
-            what: what.into(),
-        })
+        Outbound::import(facts, link, self.config.transport, fence)
+            .map_err(|what| FabricError::Protocol { peer: link.name(), what: what.into() })
     }
 
     /// Does whatever can be done now. Called by every poll of either completion queue.
@@ -231,6 +235,9 @@ impl Core {
             self.remote.sweep();
         }
         if self.config.transport == Transport::Ud {
+            if self.link.closed() {
+                return self.fail(Status::Flushed);
+            }
             // UD has no peer of its own; what dead ones sent stays until it is taken.
             let message_bytes = self.config.message_bytes;
             self.inbound.retain(|from| from.link.alive() || matches!(from.peek(message_bytes), Ok(Some(_))));

@@ -75,6 +75,13 @@ impl ShmRegion {
         &self.registration.mapping
     }
 
+    /// Panics when a range is outside, before anything is touched.
+    #[inline]
+    fn check(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.words * 8);
+        assert!(end.is_some(), "bytes {offset}+{bytes} of a region of {}", self.words * 8);
+    }
+
     /// What a peer needs to import it.
     pub(crate) fn grant(&self) -> Result<Facts, FabricError> {
         let Some((file, token)) = &self.registration.shared else {
@@ -132,8 +139,7 @@ impl crate::Region for ShmRegion {
 
     #[inline]
     unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
-        let end = offset.checked_add(bytes).filter(|&end| end <= self.words * 8);
-        assert!(end.is_some(), "bytes {offset}+{bytes} of a region of {}", self.words * 8);
+        self.check(offset, bytes);
         // SAFETY: the range is inside the mapping, which lives as long as `self`; the caller vouches that nobody
         // stores to it meanwhile.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast::<u8>().add(offset), bytes) }
@@ -141,11 +147,13 @@ impl crate::Region for ShmRegion {
 
     #[inline]
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
         copy::copy_out(self.words(), offset, into);
     }
 
     #[inline]
     fn copy_in(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
         let mut sink = Sink::new(self.words(), offset, Neighbours::Quiet);
         sink.bytes(from);
         sink.finish();

@@ -1,8 +1,8 @@
 //! The send queue. Requests start in the order posted and complete in that order.
 //!
 //! WRITEs and SENDs start when they are posted, if nothing waits before them. READs and atomics only ask the processor to
-//! fetch their lines when they are posted and start on the next poll or ring, so that the cache misses of several
-//! overlap. A SEND has started when it is in the peer's ring; on RC it completes when the peer has put it into a RECV,
+//! fetch their lines when they are posted and start on the next poll, so that the cache misses of several overlap; they
+//! start when all before them are complete, and then complete at once. A SEND has started when it is in the peer's ring; on RC it completes when the peer has put it into a RECV,
 //! which the sender looks for only while a signaled request is open.
 
 use super::{
@@ -74,6 +74,14 @@ enum Work {
         at: Place,
         add: u64,
     },
+}
+
+impl Work {
+    /// Whether it brings something back.
+    #[inline(always)]
+    fn fetches(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
 }
 
 /// Where the payload of a request that waits is.
@@ -229,7 +237,8 @@ impl Core {
         match verb {
             Verb::Read { into, .. } => check_transfer(into)?,
             Verb::Write { payload, .. } => self.check_payload(payload, TRANSFER_BYTES_MAX)?,
-            Verb::Send { payload, to, .. } => self.check_payload(payload, self.message_limit(*to))?,
+            Verb::Send { payload, to: Some(_), .. } => self.check_payload(payload, DATAGRAM_BYTES_MAX)?,
+            Verb::Send { payload, to: None, .. } => self.check_payload(payload, MESSAGE_BYTES_MAX)?,
             Verb::CompareSwap { into, at, .. } | Verb::FetchAdd { into, at, .. } => check_atomic(into, at)?,
         }
         Ok(opcode)
@@ -271,17 +280,6 @@ impl Core {
             Payload::Slice(slice) => {
                 check_range(slice)?;
                 if slice.bytes > limit { Err(PostError::TooLong(slice.bytes, limit)) } else { Ok(()) }
-            }
-        }
-    }
-
-    /// The longest message that the NIC carries and the receiver takes.
-    #[inline]
-    fn message_limit(&self, to: Option<&ShmAddress>) -> usize {
-        match to {
-            Some(address) => DATAGRAM_BYTES_MAX.min(address.outbound.borrow().message_bytes),
-            None => {
-                self.outbound.as_ref().map_or(0, |outbound| outbound.message_bytes).min(MESSAGE_BYTES_MAX)
             }
         }
     }
@@ -392,18 +390,51 @@ impl Core {
     pub(crate) fn advance_sends(&mut self) {
         while self.sends.started != self.sends.tail && !self.sends.halted {
             let index = self.sends.index(self.sends.started);
-            let mut entry = self.sends.entries[index];
-            let start = self.start(index, &entry);
-            if !self.note(start, &mut entry) {
+            let fetches = self.sends.entries[index].work.fetches();
+            if fetches && !self.is_next() || !self.start_next(index) {
                 break;
             }
-            self.release(&entry.work);
-            entry.work = Work::None;
-            self.sends.entries[index] = entry;
+            if fetches {
+                self.settle();
+            }
         }
         if self.sends.signaled > 0 || self.sends.halted {
             self.settle();
         }
+    }
+
+    /// Starts the WRITEs and SENDs that wait and can start. READs wait for the next poll, where they complete at once: so
+    /// a region can be revoked before, but not between.
+    pub(crate) fn start_stores(&mut self) {
+        while self.sends.started != self.sends.tail && !self.sends.halted {
+            let index = self.sends.index(self.sends.started);
+            if self.sends.entries[index].work.fetches() || !self.start_next(index) {
+                break;
+            }
+        }
+    }
+
+    /// Whether all requests before the next one to start are complete.
+    #[inline]
+    fn is_next(&mut self) -> bool {
+        if self.sends.walked != self.sends.started {
+            self.settle();
+        }
+        self.sends.walked == self.sends.started && self.state == QueuePairState::Ready
+    }
+
+    /// Tries to start the next request; false if it must wait.
+    #[inline]
+    fn start_next(&mut self, index: usize) -> bool {
+        let mut entry = self.sends.entries[index];
+        let start = self.start(index, &entry);
+        if !self.note(start, &mut entry) {
+            return false;
+        }
+        self.release(&entry.work);
+        entry.work = Work::None;
+        self.sends.entries[index] = entry;
+        true
     }
 
     /// Starts a request that waited.
@@ -426,8 +457,11 @@ impl Core {
     fn read(&mut self, into: Range, from: Place) -> Start {
         let imported = self.remote.get(from.held);
         let status = imported.check(self.link.id, from.offset, into.bytes, false);
-        if status != Status::Success {
-            return Start::Failed(status);
+        if status != Status::Success || !imported.stands() {
+            return Start::Failed(Status::RemoteAccess);
+        }
+        if !self.link.alive() {
+            return Start::Failed(Status::PeerLost);
         }
         // Busy: the bytes around a buffer may belong to anybody.
         let mut sink = Sink::new(self.local.get(into.held).words(), into.offset, Neighbours::Busy);
@@ -441,6 +475,9 @@ impl Core {
         let status = imported.check(self.link.id, at.offset, 8, true);
         if status != Status::Success || !imported.stands() {
             return Start::Failed(Status::RemoteAccess);
+        }
+        if !self.link.alive() {
+            return Start::Failed(Status::PeerLost);
         }
         let old = change(&imported.words()[at.offset / 8]);
         let mut sink = Sink::new(self.local.get(into.held).words(), into.offset, Neighbours::Busy);
@@ -518,6 +555,10 @@ impl Core {
     ) -> Start {
         let Some(outbound) = &mut self.outbound else { return Start::Failed(Status::PeerLost) };
         let reliable = self.config.transport == Transport::Rc;
+        if !write && bytes > outbound.message_bytes {
+            // No RECV of the peer is as long as that.
+            return if reliable { Start::Failed(Status::RemoteInvalidRequest) } else { Start::Done(0) };
+        }
         let fail_if_not_ready = self.config.receiver_not_ready == ReceiverNotReady::Fail;
         let acknowledge = acknowledge && reliable;
         match outbound.send(Header { bytes, write, immediate, fail_if_not_ready, acknowledge }, fill) {
@@ -627,8 +668,11 @@ fn send_datagram(payload: &Payload<'_, ShmNic>, immediate: Option<u32>, to: &Shm
     let bytes = bytes_of(payload);
     let header =
         Header { bytes: bytes.len(), write: false, immediate, fail_if_not_ready: false, acknowledge: false };
-    // No room, or a receiver that breaks the rules: the sender never learns.
-    let _ = to.outbound.borrow_mut().send(header, |sink| bytes.pour(sink));
+    let mut outbound = to.outbound.borrow_mut();
+    if bytes.len() <= outbound.message_bytes {
+        // No room, or a receiver that breaks the rules: the sender never learns.
+        let _ = outbound.send(header, |sink| bytes.pour(sink));
+    }
 }
 
 #[inline]
