@@ -1,0 +1,208 @@
+//! What a NIC declares of itself holds: probes that race a NIC with the processor, and look for what must not be seen.
+//!
+//! A probe cannot prove an order, but a NIC that declares more than it does fails it soon. Where less is declared, the
+//! weaker promise is asserted: that each aligned word is one that was stored.
+
+use crate::{
+    Case,
+    fixture::{Duo, Fixture, bytes_of, local, pattern, read, remote, slice, wait, write},
+    list,
+};
+use locus_fabric::{Access, Nic, Opcode, ReadOrder, Region, Transport, Transport::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub fn cases<N: Nic>() -> Vec<Case<N>> {
+    list![
+        "properties::are_sane" => properties_are_sane,
+        "properties::words_are_never_torn_by_read" => words_are_never_torn_by_read,
+        "properties::read_atomicity_is_as_declared" => read_atomicity_is_as_declared,
+        "properties::read_order_is_as_declared" => read_order_is_as_declared,
+        "properties::write_order_is_as_declared_over_rc" => |f| write_order_is_as_declared(f, Rc),
+        "properties::write_order_is_as_declared_over_uc" => |f| write_order_is_as_declared(f, Uc),
+        "properties::writes_beside_each_other_both_stay" => writes_beside_each_other_both_stay,
+    ]
+}
+
+fn properties_are_sane<N: Nic>(fixture: &mut Fixture<N>) {
+    let properties = fixture.nic.properties();
+    assert!(properties.read_atomicity_bytes >= 8 && properties.read_atomicity_bytes.is_power_of_two());
+    assert!(properties.inline_bytes_max >= 32, "a slot's trailing word and a small message");
+    assert!((256..=64 << 10).contains(&properties.datagram_bytes_max), "an MTU");
+    assert!(properties.message_bytes_max >= properties.datagram_bytes_max);
+    assert!(properties.transfer_bytes_max >= properties.message_bytes_max);
+    assert!(properties.queue_depth_max >= 128 && properties.completions_max >= properties.queue_depth_max);
+    assert!(properties.reads_outstanding_max >= 1);
+}
+
+/// How many READs or WRITEs a probe makes.
+const ROUNDS: u64 = 4000;
+
+/// Stores the same two halves into each word.
+fn doubled(round: u64) -> u64 {
+    round << 32 | round
+}
+
+/// Takes the two equal halves apart.
+fn halved(word: u64) -> u64 {
+    assert_eq!(word >> 32, word & 0xFFFF_FFFF, "a torn word: {word:016x}");
+    word >> 32
+}
+
+/// READs `bytes` at an offset many times while another thread stores round after round through `store_round`, and
+/// shows each READ's whole words to `check`, with the last round that was begun.
+fn race_reads<N: Nic>(
+    fixture: &Fixture<N>,
+    (from, into, bytes): (usize, usize, usize),
+    store_round: impl Fn(&N::Region, u64) + Send,
+    check: impl Fn(&[u64], u64),
+) {
+    let (ours, theirs) =
+        (fixture.region(16 << 10, Access::Local), fixture.region(16 << 10, Access::RemoteRead));
+    let shared = fixture.share(&theirs);
+    let mut duo: Duo<N> = fixture.duo(Rc);
+    let (begun, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (begun, done) = (&begun, &done);
+        scope.spawn(move || {
+            for round in 1.. {
+                begun.store(round, Ordering::Release);
+                store_round(&theirs, round);
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        // Ends the writer also when a check fails.
+        let _end = End(done);
+        wait("the writer", || (begun.load(Ordering::Acquire) > 2).then_some(()));
+        for id in 0..ROUNDS {
+            duo.near.post(&read(id, local(&ours, into, bytes), remote(&shared, from)));
+            duo.sent_well(id, Opcode::Read);
+            let last = begun.load(Ordering::Acquire);
+            let copy = bytes_of(&ours, into, bytes);
+            let words: Vec<u64> = copy[from.wrapping_neg() % 8..]
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+                .collect();
+            check(&words, last);
+        }
+    });
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn words_are_never_torn_by_read<N: Nic>(fixture: &mut Fixture<N>) {
+    for shape in [(0, 0, 512), (8, 16, 8), (3, 0, 301), (64, 5, 200), (61, 62, 77), (4, 4, 12)] {
+        let store_round =
+            |region: &N::Region, round| (0..80).for_each(|index| region.store(index, doubled(round)));
+        race_reads(fixture, shape, store_round, |words, last| {
+            assert!(words.iter().all(|&word| halved(word) <= last), "words from the future");
+        });
+    }
+}
+
+fn read_atomicity_is_as_declared<N: Nic>(fixture: &mut Fixture<N>) {
+    let words_a_piece = fixture.nic.properties().read_atomicity_bytes / 8;
+    let bytes = words_a_piece * 8 * 8;
+    // Words are stored in increasing order, so at any instant the words of a piece are some of this round followed by
+    // the rest of the round before.
+    let store_round = |region: &N::Region, round| {
+        for index in 0..bytes / 8 {
+            region.store(index, doubled(round));
+            region.release();
+        }
+    };
+    race_reads(fixture, (0, 0, bytes), store_round, |words, _| {
+        for piece in words.chunks_exact(words_a_piece) {
+            assert!(piece.is_sorted_by(|left, right| halved(*left) >= halved(*right)), "{piece:x?}");
+            assert!(halved(piece[0]) - halved(piece[words_a_piece - 1]) <= 1, "{piece:x?}");
+        }
+    });
+}
+
+fn read_order_is_as_declared<N: Nic>(fixture: &mut Fixture<N>) {
+    let increasing = fixture.nic.properties().read_order == ReadOrder::Increasing;
+    for bytes in [64, 1024, 8192] {
+        // Words are stored from the last to the first: whoever samples from the first to the last never sees a word
+        // that is older than the one before it.
+        let store_round = |region: &N::Region, round| {
+            for index in (0..bytes / 8).rev() {
+                region.store(index, doubled(round));
+                region.release();
+            }
+        };
+        race_reads(fixture, (0, 0, bytes), store_round, |words, last| {
+            assert!(words.iter().all(|&word| halved(word) <= last), "words from the future");
+            assert!(!increasing || words.is_sorted(), "sampled out of order: {words:x?}");
+        });
+    }
+}
+
+fn write_order_is_as_declared<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
+    const WORDS: usize = 512;
+    let in_order = fixture.nic.properties().write_in_order;
+    let (ours, theirs) = (fixture.region(4096, Access::Local), fixture.region(4096, Access::RemoteWrite));
+    let shared = fixture.share(&theirs);
+    let mut duo = fixture.duo(transport);
+    let (begun, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (begun, done) = (&begun, &done);
+        let observer = scope.spawn(move || {
+            let mut looks = 0_u64;
+            while !done.load(Ordering::Acquire) {
+                // Looking from the last word to the first, no word may be older than the one behind it.
+                let mut behind = 0;
+                for word in theirs.words()[..WORDS].iter().rev() {
+                    let round = halved(word.load(Ordering::Acquire));
+                    assert!(!in_order || round >= behind, "round {round} before round {behind}");
+                    behind = round;
+                }
+                assert!(behind <= begun.load(Ordering::Acquire), "a word from the future");
+                looks += 1;
+            }
+            looks
+        });
+        let _end = End(done);
+        for round in 1..=ROUNDS {
+            begun.store(round, Ordering::Release);
+            (0..WORDS).for_each(|index| ours.store(index, doubled(round)));
+            duo.near.post(&write(round, slice(&ours, 0, WORDS * 8), remote(&shared, 0)));
+            duo.sent_well(round, Opcode::Write);
+        }
+        done.store(true, Ordering::Release);
+        assert!(observer.join().expect("the observer saw what was declared") > 0);
+    });
+}
+
+fn writes_beside_each_other_both_stay<N: Nic>(fixture: &mut Fixture<N>) {
+    // Two peers write the bytes of the same words, each its own: neither may write back old bytes of the other.
+    let theirs = fixture.region(4096, Access::RemoteWrite);
+    let shares = [(0, 13), (13, 22)];
+    std::thread::scope(|scope| {
+        for (from, to) in shares {
+            let (other, theirs) = (fixture.another(), theirs.clone());
+            scope.spawn(move || {
+                let shared = other.share(&theirs);
+                let ours = other.region(64, Access::Local);
+                let mut duo = other.duo(Rc);
+                for round in 0..ROUNDS {
+                    let bytes = pattern(round, to - from);
+                    ours.copy_in(0, &bytes);
+                    duo.near.post(&write(round, slice(&ours, 0, bytes.len()), remote(&shared, from)));
+                    duo.sent_well(round, Opcode::Write);
+                    assert_eq!(bytes_of(&theirs, from, bytes.len()), bytes, "round {round}");
+                }
+            });
+        }
+    });
+    for (from, to) in shares {
+        assert_eq!(bytes_of(&theirs, from, to - from), pattern(ROUNDS - 1, to - from));
+    }
+    assert_eq!(bytes_of(&theirs, 22, 100), vec![0; 100]);
+}

@@ -1,0 +1,158 @@
+//! The conformance suite of the fabric: what every provider must do, written against the traits alone.
+//!
+//! The semantics are those of InfiniBand verbs as Mitchell (chapter 2) and Kalia (section 2) use them. Each case runs
+//! once on each provider, as a test named `provider::subject::what_must_hold`. No case is ever skipped: what a NIC's
+//! declared properties rule out is asserted to be refused. The runner counts the cases that ran on each provider and
+//! fails when that is not the whole list.
+//!
+//! To hold another provider to it, implement [`Provider`] and add a line to `main`.
+
+mod access;
+mod atomics;
+mod datagram;
+mod declared;
+mod failure;
+mod fixture;
+mod hostile;
+mod inline;
+mod legality;
+mod links;
+mod messages;
+mod park;
+mod queues;
+mod regions;
+mod resources;
+mod threads;
+mod transfer;
+mod unready;
+
+use fixture::Fixture;
+use libtest_mimic::{Arguments, Trial};
+use locus_fabric::{Nic, shm::ShmNic};
+use std::{
+    collections::HashSet,
+    process::ExitCode,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// A kind of NIC that is held to the suite. Two linked ends come from its [`Nic::pair`]; nothing that they carry may be
+/// lost on the way (a network that loses messages has to be quiet while the suite runs).
+trait Provider {
+    /// The NIC.
+    type Nic: Nic;
+    /// The first part of the name of each test, and what the NIC calls itself.
+    const NAME: &'static str;
+    /// Opens the NIC.
+    fn open() -> Self::Nic;
+}
+
+struct Shm;
+
+impl Provider for Shm {
+    type Nic = ShmNic;
+    const NAME: &'static str = "shm";
+
+    fn open() -> ShmNic {
+        ShmNic::open().expect("shared memory works everywhere")
+    }
+}
+
+/// One thing that must hold.
+struct Case<N: Nic> {
+    /// `subject::what_must_hold`.
+    name: &'static str,
+    /// Whether no other case may run meanwhile, since it counts what the process holds.
+    alone: bool,
+    /// Panics when it does not hold.
+    run: fn(&mut Fixture<N>),
+}
+
+/// Makes a list of cases of `"name" => function`.
+macro_rules! list {
+    ($($name:literal => $run:expr),* $(,)?) => {
+        vec![$($crate::Case { name: $name, alone: false, run: $run }),*]
+    };
+}
+pub(crate) use list;
+
+/// All of them.
+fn cases<N: Nic>() -> Vec<Case<N>> {
+    let subjects = [
+        legality::cases(),
+        transfer::cases(),
+        inline::cases(),
+        messages::cases(),
+        unready::cases(),
+        datagram::cases(),
+        queues::cases(),
+        access::cases(),
+        atomics::cases(),
+        failure::cases(),
+        declared::cases(),
+        regions::cases(),
+        threads::cases(),
+        park::cases(),
+        links::cases(),
+        hostile::cases(),
+        resources::cases(),
+    ];
+    subjects.into_iter().flatten().collect()
+}
+
+/// How many cases of a provider there are, and how many ran to their end.
+struct Count {
+    provider: &'static str,
+    listed: usize,
+    passed: Arc<AtomicUsize>,
+}
+
+/// Turns the cases into tests of one provider.
+fn enlist<P: Provider>(trials: &mut Vec<Trial>, alone: &Arc<RwLock<()>>) -> Count {
+    let nic = P::open();
+    assert_eq!(nic.properties().provider, P::NAME);
+    let cases = cases::<P::Nic>();
+    let names: HashSet<_> = cases.iter().map(|case| case.name).collect();
+    assert_eq!(names.len(), cases.len(), "two cases have the same name");
+    let passed = Arc::new(AtomicUsize::new(0));
+    let count = Count { provider: P::NAME, listed: cases.len(), passed: passed.clone() };
+    for case in cases {
+        let (nic, alone, passed) = (nic.clone(), alone.clone(), passed.clone());
+        trials.push(Trial::test(format!("{}::{}", P::NAME, case.name), move || {
+            // A case that failed poisons the lock, which guards nothing but the time.
+            let (shared, exclusive);
+            if case.alone {
+                exclusive = alone.write().unwrap_or_else(PoisonError::into_inner);
+                (case.run)(&mut Fixture::new(nic));
+                drop(exclusive);
+            } else {
+                shared = alone.read().unwrap_or_else(PoisonError::into_inner);
+                (case.run)(&mut Fixture::new(nic));
+                drop(shared);
+            }
+            passed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+    }
+    count
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let (mut trials, alone) = (Vec::new(), Arc::new(RwLock::new(())));
+    let counts = [enlist::<Shm>(&mut trials, &alone)];
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if arguments.list {
+        return ExitCode::SUCCESS;
+    }
+    let partial = arguments.filter.is_some() || !arguments.skip.is_empty() || arguments.ignored;
+    let mut complete = true;
+    for Count { provider, listed, passed } in &counts {
+        let passed = passed.load(Ordering::Relaxed);
+        println!("{provider}: {passed} of {listed} cases passed{}", if partial { " (filtered)" } else { "" });
+        complete &= passed == *listed;
+    }
+    if conclusion.has_failed() || (!partial && !complete) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
