@@ -172,11 +172,6 @@ impl LinkInner {
         FabricError::PeerLost { peer: self.name() }
     }
 
-    /// Whether this side closed the link.
-    pub(crate) fn closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
     /// Who the peer is, for people.
     pub(crate) fn name(&self) -> String {
         format!("process {}", self.peer.process)

@@ -235,9 +235,6 @@ impl Core {
             self.remote.sweep();
         }
         if self.config.transport == Transport::Ud {
-            if self.link.closed() {
-                return self.fail(Status::Flushed);
-            }
             // UD has no peer of its own; what dead ones sent stays until it is taken.
             let message_bytes = self.config.message_bytes;
             self.inbound.retain(|from| from.link.alive() || matches!(from.peek(message_bytes), Ok(Some(_))));

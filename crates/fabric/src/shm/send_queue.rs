@@ -460,9 +460,6 @@ impl Core {
         if status != Status::Success || !imported.stands() {
             return Start::Failed(Status::RemoteAccess);
         }
-        if !self.link.alive() {
-            return Start::Failed(Status::PeerLost);
-        }
         // Busy: the bytes around a buffer may belong to anybody.
         let mut sink = Sink::new(self.local.get(into.held).words(), into.offset, Neighbours::Busy);
         sink.words(imported.words(), from.offset, into.bytes);
@@ -475,9 +472,6 @@ impl Core {
         let status = imported.check(self.link.id, at.offset, 8, true);
         if status != Status::Success || !imported.stands() {
             return Start::Failed(Status::RemoteAccess);
-        }
-        if !self.link.alive() {
-            return Start::Failed(Status::PeerLost);
         }
         let old = change(&imported.words()[at.offset / 8]);
         let mut sink = Sink::new(self.local.get(into.held).words(), into.offset, Neighbours::Busy);
