@@ -1,0 +1,48 @@
+//! A server for other processes.
+
+use crate::{
+    Result, ServerConfig, Statistics,
+    provider::{self, ProviderServer},
+};
+
+/// A server that other processes connect to. It stops when dropped; its socket files go away with it.
+///
+/// ```
+/// # fn main() -> locus::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let address = format!("shm:{}", directory.path().join("locus.sock").display());
+/// let server = locus::Server::start(locus::ServerConfig::default(), &[&address])?;
+/// assert_eq!(server.addresses(), [address]);
+/// assert_eq!(server.stats().design, "pilaf");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    server: ProviderServer,
+    addresses: Vec<String>,
+}
+
+impl Server {
+    /// Starts a server and takes clients at these addresses (`shm:/path/to/socket`).
+    ///
+    /// # Errors
+    /// An address that makes no sense or that another process serves; a configuration that makes no sense; too little
+    /// memory for the first regions.
+    pub fn start(config: ServerConfig, addresses: &[impl AsRef<str>]) -> Result<Self> {
+        let addresses = provider::parse(addresses)?;
+        let server = ProviderServer::start(&provider::of(&addresses)?, config)?;
+        let served: Result<_> =
+            addresses.iter().map(|address| Ok(server.listen(address)?.to_string())).collect();
+        Ok(Self { addresses: served?, server })
+    }
+
+    /// Where clients find it.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> Statistics {
+        self.server.statistics()
+    }
+}
