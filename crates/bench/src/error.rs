@@ -66,8 +66,8 @@ pub enum BenchError {
         source: io::Error,
     },
     /// An error of a system that this crate does not know.
-    #[error(transparent)]
-    Target(#[from] Box<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    Target(String),
     /// A thread that generated load panicked: a bug.
     #[error("a load-generating thread panicked: {0}")]
     Panicked(String),

@@ -328,7 +328,7 @@ pub(crate) fn fill(
                     "{} of {} records could not be loaded: {error}",
                     finished.errors, finished.operations
                 );
-                Err(BenchError::Target(text.into()))
+                Err(BenchError::Target(text))
             }
             None => Ok(()),
         }

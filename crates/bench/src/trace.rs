@@ -15,8 +15,10 @@ use rand_distr::Zipf;
 /// The most records that a run can have: record numbers take 30 bits of a trace's entry.
 pub const RECORDS_MAX: u64 = 1 << 30;
 
-/// Entries of a trace: 16 MiB.
-const ENTRIES: usize = 1 << 22;
+/// Entries of a trace: enough that every record can occur, and at most 16 MiB.
+fn entries(records: u64) -> usize {
+    records.saturating_mul(16).clamp(1 << 16, 1 << 22) as usize
+}
 
 const NUMBER_BITS: u32 = 30;
 
@@ -36,7 +38,7 @@ impl Trace {
         seed: u64,
         client: usize,
     ) -> Result<Self, BenchError> {
-        Self::draw_entries(workload, distribution, records, seed, client, ENTRIES)
+        Self::draw_entries(workload, distribution, records, seed, client, entries(records))
     }
 
     fn draw_entries(
