@@ -10,8 +10,8 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, Atomicity, Link, Nic, Opcode, Payload, QueuePair, QueuePairState, Region, SendRequest, Status,
-    Transport::*,
+    Access, Atomicity, Link, Nic, Opcode, PagePolicy, Payload, QueuePair, QueuePairState, Region,
+    SendRequest, Status, Transport::*,
 };
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -46,7 +46,7 @@ fn is_denied<N: Nic>(fixture: &Fixture<N>, request: &SendRequest<'_, N>) {
 
 /// Asserts that whatever is posted to the near end is flushed.
 fn is_flushing<N: Nic>(duo: &mut Duo<N>) {
-    let region = duo.near.nic.register(64, Access::Local, locus_fabric::PagePolicy::Base).unwrap();
+    let region = duo.near.nic.register(64, Access::Local, PagePolicy::Base).unwrap();
     duo.send_inline(1001, b"too late");
     duo.sent_badly(1001, Status::Flushed);
     duo.near.receive(1002, &region, 0, 64);

@@ -8,7 +8,8 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, Atomicity, Link, Nic, Opcode, PostError, QueuePair, QueuePairState, Region, Status, Transport::*,
+    Access, Atomicity, Link, Nic, Opcode, PagePolicy, PostError, QueuePair, QueuePairState, Region, Status,
+    Transport::*,
 };
 use std::sync::atomic::Ordering;
 
@@ -163,7 +164,7 @@ fn fetch_adds_of_two_threads_all_count<N: Nic>(fixture: &mut Fixture<N>) {
     }
     let theirs = fixture.region(4096, Access::RemoteWrite);
     on_two_threads(fixture, &theirs, |end, shared, thread| {
-        let ours = end.nic.register(64, Access::Local, locus_fabric::PagePolicy::Base).unwrap();
+        let ours = end.nic.register(64, Access::Local, PagePolicy::Base).unwrap();
         let mut last = None;
         for id in 0..ROUNDS {
             end.post(&fetch_add(id, local(&ours, 0, 8), remote(shared, 8), 1 + thread * (1 << 32)));
@@ -182,7 +183,7 @@ fn compare_swaps_of_two_threads_exclude_each_other<N: Nic>(fixture: &mut Fixture
     }
     let theirs = fixture.region(4096, Access::RemoteWrite);
     on_two_threads(fixture, &theirs, |end, shared, _| {
-        let ours = end.nic.register(64, Access::Local, locus_fabric::PagePolicy::Base).unwrap();
+        let ours = end.nic.register(64, Access::Local, PagePolicy::Base).unwrap();
         let (mut swapped, mut seen) = (0, 0);
         while swapped < ROUNDS / 2 {
             end.post(&compare_swap(seen, local(&ours, 0, 8), remote(shared, 16), seen, seen + 1));
@@ -211,7 +212,7 @@ fn atomics_with_the_cpu_are_as_declared<N: Nic>(fixture: &mut Fixture<N>) {
             }
         });
         on_two_threads(fixture, &theirs, |end, shared, _| {
-            let ours = end.nic.register(64, Access::Local, locus_fabric::PagePolicy::Base).unwrap();
+            let ours = end.nic.register(64, Access::Local, PagePolicy::Base).unwrap();
             for id in 0..ROUNDS {
                 end.post(&fetch_add(id, local(&ours, 0, 8), remote(shared, 24), 1));
                 assert_eq!(end.sent().status, Status::Success);

@@ -6,8 +6,8 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, Completion, FabricError, Link, Nic, Opcode, Payload, QueuePair, QueuePairState, Status,
-    Transport, Transport::*,
+    Access, Completion, FabricError, Link, Nic, Opcode, Payload, QueuePair, QueuePairState, SendRequest,
+    Status, Transport, Transport::*, Verb,
 };
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -60,9 +60,8 @@ fn fail_flushes_everything_in_order<N: Nic>(fixture: &mut Fixture<N>, transport:
     if transport == Rc {
         // Nobody receives these, so they wait; signaled or not, each is flushed.
         for id in 0..20 {
-            let verb =
-                locus_fabric::Verb::Send { payload: Payload::Inline(&[b"stuck"]), immediate: None, to: None };
-            duo.near.queue(&locus_fabric::SendRequest { id, verb, signaled: id % 3 == 0 });
+            let verb = Verb::Send { payload: Payload::Inline(&[b"stuck"]), immediate: None, to: None };
+            duo.near.queue(&SendRequest { id, verb, signaled: id % 3 == 0 });
         }
         duo.near.queue_pair.ring().unwrap();
         duo.is_well();
@@ -138,8 +137,8 @@ fn the_peer_of_a_gone_queue_pair_notices<N: Nic>(fixture: &mut Fixture<N>, dropp
         far.queue_pair.fail();
     }
     // The next message tells at the latest: nobody acknowledges it any more.
-    let verb = locus_fabric::Verb::Send { payload: Payload::Inline(&[b"hello?"]), immediate: None, to: None };
-    near.post(&locus_fabric::SendRequest { id: 9, verb, signaled: true });
+    let verb = Verb::Send { payload: Payload::Inline(&[b"hello?"]), immediate: None, to: None };
+    near.post(&SendRequest { id: 9, verb, signaled: true });
     near.post(&read(10, local(&ours, 0, 8), remote(&shared, 0)));
     are_flushed("the send", [9, 10], || {
         near.poll();
@@ -225,12 +224,8 @@ fn closing_spares_datagrams_of_others<N: Nic>(fixture: &mut Fixture<N>) {
     wait("the near end to see that its peer is gone", || (!fixture.near.check()).then_some(()));
     for id in 0..3 {
         let (end, to) = if id == 1 { (&mut near, &gone) } else { (&mut sender, &living) };
-        let verb = locus_fabric::Verb::Send {
-            payload: Payload::Inline(&[b"to all"]),
-            immediate: None,
-            to: Some(to),
-        };
-        end.post(&locus_fabric::SendRequest { id, verb, signaled: true });
+        let verb = Verb::Send { payload: Payload::Inline(&[b"to all"]), immediate: None, to: Some(to) };
+        end.post(&SendRequest { id, verb, signaled: true });
         // Nobody answers a datagram, so none fails.
         assert_eq!(end.sent().status, Status::Success);
     }

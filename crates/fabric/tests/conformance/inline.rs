@@ -2,7 +2,7 @@
 
 use crate::{
     Case,
-    fixture::{Duo, Fixture, bytes_of, pattern, remote, unsignaled, wait, write, write_immediate},
+    fixture::{Duo, Fixture, bytes_of, pattern, remote, slice, unsignaled, wait, write, write_immediate},
     list,
 };
 use locus_fabric::{
@@ -150,7 +150,7 @@ fn limit_of_zero_refuses_all_bytes<N: Nic>(fixture: &mut Fixture<N>) {
     // The same bytes from a region go.
     region.copy_in(0, b"x");
     duo.far.receive(1, &region, 8, 1);
-    duo.send(2, crate::fixture::slice(&region, 0, 1), None);
+    duo.send(2, slice(&region, 0, 1), None);
     duo.received_well(1, 1, None);
     duo.sent_well(2, Opcode::Send);
     assert_eq!(bytes_of(&region, 8, 1), b"x");

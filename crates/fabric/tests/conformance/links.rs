@@ -5,7 +5,7 @@ use crate::{
     fixture::{End, Fixture, PATIENCE, bytes_of, local, pattern, read, remote, wait},
     list,
 };
-use locus_fabric::{Access, FabricError, Facts, Link, Nic, QueuePair, Region, Status, Transport::*};
+use locus_fabric::{Access, FabricError, Facts, Link, Nic, Opcode, QueuePair, Region, Status, Transport::*};
 use std::time::{Duration, Instant};
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -170,7 +170,7 @@ fn one_region_for_many_peers<N: Nic>(fixture: &mut Fixture<N>) {
         duo.near.post(&read(1, local(&ours, 0, 6), remote(shared, 0)));
     }
     for (_, duo) in &mut duos {
-        duo.sent_well(1, locus_fabric::Opcode::Read);
+        duo.sent_well(1, Opcode::Read);
     }
     assert_eq!(bytes_of(&ours, 0, 6), b"to all");
     wait("all links to be well", || others.iter().all(|other| other.near.check()).then_some(()));

@@ -3,13 +3,14 @@
 use crate::{
     Case,
     fixture::{
-        Fixture, Random, bytes_of, local, pattern, read, remote, slice, unsignaled, write, write_immediate,
+        Fixture, Random, bytes_of, local, pattern, read, remote, slice, unsignaled, wait, write,
+        write_immediate,
     },
     list,
 };
 use locus_fabric::{
-    Access, Completion, Nic, Opcode, Payload, QueuePair, QueuePairConfig, QueuePairState, Region, Status,
-    Transport, Transport::*,
+    Access, Completion, Nic, Opcode, Payload, QueuePair, QueuePairConfig, QueuePairState, Region,
+    SendRequest, Status, Transport, Transport::*, Verb,
 };
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -34,6 +35,7 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "rc::write_without_immediate_consumes_none" => |f| write_without_immediate_consumes_none(f, Rc),
         "uc::write_without_immediate_consumes_none" => |f| write_without_immediate_consumes_none(f, Uc),
         "rc::a_message_longer_than_its_receive_breaks_both_ends" => a_message_longer_than_its_receive_breaks_both_ends,
+        "rc::an_unsignaled_message_that_is_too_long_says_so" => an_unsignaled_message_that_is_too_long_says_so,
         "uc::a_message_longer_than_its_receive_is_not_delivered" => |f| too_long_is_not_delivered(f, Uc),
         "ud::a_message_longer_than_its_receive_is_not_delivered" => |f| too_long_is_not_delivered(f, Ud),
         "rc::posted_memory_outlives_its_region" => posted_memory_outlives_its_region,
@@ -239,6 +241,26 @@ fn a_message_longer_than_its_receive_breaks_both_ends<N: Nic>(fixture: &mut Fixt
     assert_eq!(bytes_of(&theirs, 64 + 15, 200), vec![0; 200], "bytes behind the RECV's buffer");
 }
 
+fn an_unsignaled_message_that_is_too_long_says_so<N: Nic>(fixture: &mut Fixture<N>) {
+    let region = fixture.region(4096, Access::Local);
+    let mut duo = fixture.duo(Rc);
+    duo.far.receive(1, &region, 0, 64);
+    duo.far.receive(2, &region, 0, 15);
+    for id in 11..=13 {
+        let payload = Payload::Inline(&[&[7; 16]]);
+        let verb = Verb::Send { payload, immediate: None, to: None };
+        duo.near.queue(&SendRequest { id, verb, signaled: false });
+    }
+    duo.near.queue_pair.ring().unwrap();
+    // Nothing is said of the first, which arrived.
+    duo.sent_badly(12, Status::RemoteInvalidRequest);
+    duo.sent_badly(13, Status::Flushed);
+    duo.received_well(1, 16, None);
+    assert_eq!(duo.received().status, Status::LocalLength);
+    duo.settle();
+    assert!(duo.near.is_quiet() && duo.far.is_quiet());
+}
+
 fn too_long_is_not_delivered<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
     let region = fixture.region(4096, Access::Local);
     let mut duo = fixture.duo(transport);
@@ -327,11 +349,10 @@ fn messages_go_both_ways_at_once<N: Nic>(fixture: &mut Fixture<N>, transport: Tr
         duo.far.receive(2, &region, 64, 64);
         duo.send_inline(3, &pattern(round, 30));
         let reply = pattern(!round, 31);
-        let verb =
-            locus_fabric::Verb::Send { payload: Payload::Inline(&[&reply]), immediate: Some(1), to: None };
-        duo.far.post(&locus_fabric::SendRequest { id: 4, verb, signaled: true });
+        let verb = Verb::Send { payload: Payload::Inline(&[&reply]), immediate: Some(1), to: None };
+        duo.far.post(&SendRequest { id: 4, verb, signaled: true });
         duo.received_well(2, 30, None);
-        let received = crate::fixture::wait("the reply", || {
+        let received = wait("the reply", || {
             duo.pump();
             duo.near.take_received()
         });
@@ -339,7 +360,7 @@ fn messages_go_both_ways_at_once<N: Nic>(fixture: &mut Fixture<N>, transport: Tr
         assert_eq!(bytes_of(&region, 0, 31), reply);
         assert_eq!(bytes_of(&region, 64, 30), pattern(round, 30));
         duo.sent_well(3, Opcode::Send);
-        let sent = crate::fixture::wait("the completion of the reply", || {
+        let sent = wait("the completion of the reply", || {
             duo.pump();
             duo.far.take_sent()
         });

@@ -7,8 +7,8 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, CompletionQueue, Link, Nic, PagePolicy, Park, Payload, QueuePair, SendRequest, Status, Transport,
-    Transport::*, Verb,
+    Access, Completion, CompletionQueue, Link, Nic, Opcode, PagePolicy, Park, Payload, QueuePair,
+    SendRequest, Status, Transport, Transport::*, Verb,
 };
 use std::{
     sync::{
@@ -97,7 +97,7 @@ fn prepare_refuses<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
             (!quiet).then_some(())
         });
         duo.received_well(round, 5, None);
-        duo.sent_well(round, locus_fabric::Opcode::Send);
+        duo.sent_well(round, Opcode::Send);
     }
 }
 
@@ -253,7 +253,7 @@ fn a_waker_called_before_is_not_lost<N: Nic>(fixture: &mut Fixture<N>) {
                     wake();
                     queue.park(NIGHT);
                 }
-                assert_eq!(queue.poll(&mut [locus_fabric::Completion::EMPTY; 4]), 0);
+                assert_eq!(queue.poll(&mut [Completion::EMPTY; 4]), 0);
             }
         },
         || {},

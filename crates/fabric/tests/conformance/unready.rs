@@ -2,12 +2,12 @@
 
 use crate::{
     Case,
-    fixture::{Fixture, bytes_of, local, read, remote, slice, write_immediate},
+    fixture::{Fixture, bytes_of, local, pattern, read, remote, slice, wait, write, write_immediate},
     list,
 };
 use locus_fabric::{
     Access, Nic, Opcode, Payload, QueuePair, QueuePairConfig, QueuePairState, ReceiverNotReady, Region,
-    Status, Transport, Transport::*,
+    SendRequest, Status, Transport, Transport::*, Verb,
 };
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -23,6 +23,8 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "uc::write_with_immediate_without_a_receive_is_dropped" => write_with_immediate_is_dropped,
         "uc::a_receiver_that_never_polls_stops_nobody" => |f| a_receiver_that_never_polls_stops_nobody(f, Uc),
         "ud::a_receiver_that_never_polls_stops_nobody" => |f| a_receiver_that_never_polls_stops_nobody(f, Ud),
+        "rc::more_waiting_bytes_than_any_buffer_arrive_in_order" => more_waiting_bytes_than_any_buffer,
+        "rc::an_unsignaled_send_that_nobody_wants_says_so" => an_unsignaled_send_that_nobody_wants_says_so,
         "rc::a_queue_full_of_waiting_sends_arrives_in_order" => a_queue_full_of_waiting_sends_arrives_in_order,
     ]
 }
@@ -65,7 +67,7 @@ fn what_follows_a_waiting_send_completes_after_it<N: Nic>(fixture: &mut Fixture<
     let mut duo = fixture.duo(Rc);
     duo.send_inline(1, b"first");
     duo.near.post(&read(2, local(&ours, 0, 8), remote(&shared, 0)));
-    duo.near.post(&crate::fixture::write(3, slice(&ours, 0, 8), remote(&shared, 100)));
+    duo.near.post(&write(3, slice(&ours, 0, 8), remote(&shared, 100)));
     duo.is_well();
     duo.far.receive(9, &theirs, 2048, 64);
     duo.sent_well(1, Opcode::Send);
@@ -83,12 +85,11 @@ fn a_waiting_send_does_not_stop_the_other_direction<N: Nic>(fixture: &mut Fixtur
     for id in 0..3 {
         duo.send_inline(id, b"from near");
     }
-    let verb =
-        locus_fabric::Verb::Send { payload: Payload::Inline(&[b"from far"]), immediate: None, to: None };
-    duo.far.post(&locus_fabric::SendRequest { id: 7, verb, signaled: true });
+    let verb = Verb::Send { payload: Payload::Inline(&[b"from far"]), immediate: None, to: None };
+    duo.far.post(&SendRequest { id: 7, verb, signaled: true });
     duo.is_well();
     duo.near.receive(8, &region, 0, 64);
-    let received = crate::fixture::wait("the message of the far end", || {
+    let received = wait("the message of the far end", || {
         duo.pump();
         duo.near.take_received()
     });
@@ -98,7 +99,7 @@ fn a_waiting_send_does_not_stop_the_other_direction<N: Nic>(fixture: &mut Fixtur
         duo.received_well(id, 9, None);
         duo.sent_well(id, Opcode::Send);
     }
-    duo.near.post(&crate::fixture::write(9, Payload::Inline(&[b"ok"]), remote(&shared, 0)));
+    duo.near.post(&write(9, Payload::Inline(&[b"ok"]), remote(&shared, 0)));
     duo.sent_well(9, Opcode::Write);
 }
 
@@ -125,7 +126,7 @@ fn write_with_immediate_fails<N: Nic>(fixture: &mut Fixture<N>) {
     let region = fixture.region(4096, Access::RemoteWrite);
     let shared = fixture.share(&region);
     let mut duo = fixture.duo_of(&impatient(fixture), &fixture.config(Rc));
-    duo.near.post(&crate::fixture::write(1, Payload::Inline(&[b"needs no RECV"]), remote(&shared, 0)));
+    duo.near.post(&write(1, Payload::Inline(&[b"needs no RECV"]), remote(&shared, 0)));
     duo.sent_well(1, Opcode::Write);
     duo.near.post(&write_immediate(2, Payload::Inline(&[b"needs one"]), remote(&shared, 0), 3));
     duo.sent_badly(2, Status::ReceiverNotReady);
@@ -214,4 +215,49 @@ fn a_queue_full_of_waiting_sends_arrives_in_order<N: Nic>(fixture: &mut Fixture<
         duo.sent_well(id, Opcode::Send);
     }
     duo.is_well();
+}
+
+fn more_waiting_bytes_than_any_buffer<N: Nic>(fixture: &mut Fixture<N>) {
+    // A hundred long messages and a READ among them, posted at once: whatever lies between the two has to fill up.
+    const COUNT: u64 = 100;
+    let config = fixture.config(Rc);
+    let bytes = config.message_bytes;
+    let ours = fixture.region(COUNT as usize * bytes, Access::Local);
+    let theirs = fixture.region(2 * bytes, Access::RemoteRead);
+    let shared = fixture.share(&theirs);
+    theirs.copy_in(bytes, b"in between");
+    let target = fixture.region(4096, Access::Local);
+    let mut duo = fixture.duo_with(&config);
+    for id in 0..COUNT {
+        let at = id as usize * bytes;
+        ours.copy_in(at, &pattern(id, bytes));
+        if id == 50 {
+            duo.near.queue(&read(1000, local(&target, 0, 10), remote(&shared, bytes)));
+        }
+        duo.try_send(id, slice(&ours, at, bytes), Some(id as u32)).unwrap();
+    }
+    duo.near.queue_pair.ring().unwrap();
+    duo.is_well();
+    for id in 0..COUNT {
+        duo.far.receive(id, &theirs, 0, bytes);
+        duo.received_well(id, bytes, Some(id as u32));
+        assert!(bytes_of(&theirs, 0, bytes) == pattern(id, bytes), "message {id}");
+        if id == 50 {
+            duo.sent_well(1000, Opcode::Read);
+            assert_eq!(bytes_of(&target, 0, 10), b"in between");
+        }
+        duo.sent_well(id, Opcode::Send);
+    }
+    duo.is_well();
+}
+
+fn an_unsignaled_send_that_nobody_wants_says_so<N: Nic>(fixture: &mut Fixture<N>) {
+    let mut duo = fixture.duo_of(&impatient(fixture), &fixture.config(Rc));
+    for id in 1..=2 {
+        let verb = Verb::Send { payload: Payload::Inline(&[b"hush"]), immediate: None, to: None };
+        duo.near.queue(&SendRequest { id, verb, signaled: false });
+    }
+    duo.near.queue_pair.ring().unwrap();
+    duo.sent_badly(1, Status::ReceiverNotReady);
+    duo.sent_badly(2, Status::Flushed);
 }
