@@ -127,7 +127,7 @@ impl Series {
         median(pairs.map(|(first, this)| first.ops_per_second / this.ops_per_second).collect())
     }
 
-    fn row(&self, options: &BenchOptions, first: &Series) -> Row {
+    fn row(&self, options: &BenchOptions, first: Option<&Series>) -> Row {
         let is_peer = options.peers.iter().any(|peer| peer.starter().label() == self.label);
         Row {
             design: self.label.design.clone(),
@@ -156,7 +156,7 @@ impl Series {
             missing: self.runs.iter().map(|m| m.missing).sum(),
             errors: self.runs.iter().map(|m| m.errors).sum(),
             first_error: self.runs.iter().find_map(|m| m.first_error.clone()),
-            first_system_is_faster_by: self.slower_than(first),
+            first_system_is_faster_by: first.and_then(|first| self.slower_than(first)),
             failure: self.failure.clone(),
         }
     }
@@ -191,10 +191,11 @@ impl Report {
         let mut rows = Vec::new();
         for &workload in &options.workloads {
             for &window in &options.windows {
-                let all = systems.iter().flatten();
-                let here: Vec<_> =
-                    all.filter(|s| s.workload == workload && s.window_asked == window).collect();
-                rows.extend(here.iter().map(|series| series.row(options, here[0])));
+                let is_here = |s: &&Series| s.workload == workload && s.window_asked == window;
+                let first = systems.first().and_then(|first| first.iter().find(is_here));
+                rows.extend(
+                    systems.iter().flatten().filter(is_here).map(|series| series.row(options, first)),
+                );
             }
         }
         Self { circumstances, rows }
