@@ -185,8 +185,24 @@ pub trait QueuePair {
     /// Posts to the send queue. Where several posts follow each other, [`QueuePair::ring`] after the last one starts
     /// them all; until then they may or may not have started.
     fn post_send(&mut self, request: &SendRequest<'_, Self::Nic>) -> Result<(), PostError>;
+    /// Carries out a READ at once, past the completion queue, if nothing that was posted is unfinished. Only on NICs whose
+    /// READs take no time of their own ([`Properties::reads_at_once`]). False if it was not carried out, or failed: what was
+    /// read is of no use then; post it to see why.
+    fn read_at_once(
+        &mut self,
+        _into: &LocalSlice<'_, Self::Nic>,
+        _from: &RemoteSlice<'_, Self::Nic>,
+    ) -> bool {
+        false
+    }
     /// Starts whatever was posted (the doorbell).
     fn ring(&mut self) -> Result<(), PostError>;
+    /// Carries out a READ at once, as if it had been posted and its success polled, if the provider can do so without
+    /// waiting and nothing that was posted before is unfinished. Otherwise nothing happens and the answer is false: then
+    /// it has to be posted, which also tells what is wrong with it if anything is.
+    fn read_now(&mut self, _into: &LocalSlice<'_, Self::Nic>, _from: &RemoteSlice<'_, Self::Nic>) -> bool {
+        false
+    }
     /// Posts a RECV. On UD the first 40 bytes of the buffer are for the GRH.
     fn post_receive(&mut self, id: u64, buffer: LocalSlice<'_, Self::Nic>) -> Result<(), PostError>;
     /// Breaks the queue pair on purpose: everything posted is flushed, and the peer notices.

@@ -93,6 +93,8 @@ pub struct Properties {
     pub loses_messages: bool,
     /// Whether a [`RemoteRegion::prefetch`](crate::RemoteRegion::prefetch) brings the bytes nearer.
     pub prefetches: bool,
+    /// Whether [`QueuePair::read_at_once`](crate::QueuePair::read_at_once) works: a READ is over when it is started.
+    pub reads_at_once: bool,
 }
 
 /// What becomes of an RC message for which the receiver has posted no RECV.

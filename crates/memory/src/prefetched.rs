@@ -71,7 +71,7 @@ impl<'m, R: Region> Memory for Prefetched<'m, R> {
     #[inline]
     async fn read(&self, at: Pointer, bytes: usize) -> Result<&[u8], MemoryError> {
         prefetch_lines(self.local.checked(at, bytes)?, at.offset(), bytes);
-        Turn { taken: false }.await;
+        Turn::default().await;
         self.local.slice(at, bytes)
     }
 
@@ -88,7 +88,8 @@ impl<'m, R: Region> Memory for Prefetched<'m, R> {
 }
 
 /// Yields once.
-struct Turn {
+#[derive(Default)]
+pub(crate) struct Turn {
     taken: bool,
 }
 

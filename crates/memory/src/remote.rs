@@ -1,7 +1,7 @@
 //! The owner's memory as a client reads it: one-sided READs into registered buffers (Mitchell §3.2).
 //!
-//! A lone read polls at once, so that on a software NIC, which carries a READ out when its completion queue is polled,
-//! it completes inline. Reads that overlap with others post, which starts to fetch the bytes, and yield first. A read
+//! A lone read is carried out at once where the provider can do that, as a software NIC does; else it is posted and polled
+//! for at once. Reads that overlap with others post, which starts to fetch the bytes, and yield first. A read
 //! makes progress whenever it is polled and never wakes anyone.
 
 use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
@@ -52,15 +52,22 @@ pub struct RemoteCounters {
     pub empty_polls: u64,
 }
 
+/// What READs go through.
+struct Wire<N: Nic> {
+    pair: N::QueuePair,
+    queue: N::CompletionQueue,
+    /// Room for completions, kept so that it need not be cleared for each poll.
+    completions: [Completion; COMPLETIONS],
+    /// Whether something was posted since the doorbell was rung.
+    unrung: bool,
+}
+
 /// The memory of one peer, read with one-sided READs. Stays on the thread that made it.
 pub struct Remote<N: Nic> {
     nic: N,
     link: N::Link,
     config: RemoteConfig,
-    pair: RefCell<N::QueuePair>,
-    queue: RefCell<N::CompletionQueue>,
-    /// Room for completions, kept so that it need not be cleared for each poll.
-    completions: RefCell<[Completion; COMPLETIONS]>,
+    wire: RefCell<Wire<N>>,
     small: BufferPool<N>,
     medium: OnceCell<BufferPool<N>>,
     large: OnceCell<BufferPool<N>>,
@@ -70,8 +77,6 @@ pub struct Remote<N: Nic> {
     prefetches: bool,
     /// Work requests that were posted and have not completed.
     outstanding: Cell<usize>,
-    /// Whether something was posted since the doorbell was rung.
-    unrung: Cell<bool>,
     /// How many [`Overlap`]s are alive.
     overlaps: Cell<usize>,
     reads: Cell<u64>,
@@ -113,15 +118,17 @@ impl<N: Nic> Remote<N> {
             medium: OnceCell::new(),
             large: OnceCell::new(),
             number: pair.number(),
-            pair: RefCell::new(pair),
-            queue: RefCell::new(queue),
-            completions: RefCell::new([Completion::EMPTY; COMPLETIONS]),
+            wire: RefCell::new(Wire {
+                pair,
+                queue,
+                completions: [Completion::EMPTY; COMPLETIONS],
+                unrung: false,
+            }),
             regions: RefCell::default(),
             part_bytes,
             prefetches: properties.prefetches,
             config,
             outstanding: Cell::new(0),
-            unrung: Cell::new(false),
             overlaps: Cell::new(0),
             reads: Cell::new(0),
             bytes: Cell::new(0),
@@ -131,12 +138,12 @@ impl<N: Nic> Remote<N> {
 
     /// What the owner must know to connect a queue pair of its own to this one.
     pub fn facts(&self, link: &N::Link) -> Result<Facts, FabricError> {
-        self.pair.borrow().facts(link)
+        self.wire.borrow().pair.facts(link)
     }
 
     /// Connects with the owner's queue pair.
     pub fn connect(&mut self, facts: Facts) -> Result<(), FabricError> {
-        self.pair.get_mut().connect(facts)
+        self.wire.get_mut().pair.connect(facts)
     }
 
     /// Starts anew with another queue pair, which has to be connected: the way out once a READ failed, which breaks a
@@ -150,7 +157,7 @@ impl<N: Nic> Remote<N> {
 
     /// Whether the queue pair is broken, so that no read will succeed until it is [`Remote::reset`].
     pub fn broken(&self) -> bool {
-        self.pair.borrow().state() == QueuePairState::Error
+        self.wire.borrow().pair.state() == QueuePairState::Error
     }
 
     /// Lets reads know a region. One of the same number is replaced.
@@ -214,9 +221,9 @@ impl<N: Nic> Remote<N> {
         Ok(pool.get().and_then(BufferPool::take))
     }
 
-    /// Posts the READs of one read, `None` if it has to wait for a buffer.
+    /// Starts a read, `None` if it has to wait for a buffer. One that is alone may be over when this returns.
     #[inline]
-    fn start(&self, at: Pointer, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
+    fn start(&self, at: Pointer, bytes: usize, alone: bool) -> Result<Option<Buffer<'_, N>>, MemoryError> {
         let regions = self.regions.borrow();
         let region = regions.get(at.region().index()).and_then(Option::as_ref);
         let region = region.ok_or(MemoryError::UnknownRegion(at.region()))?;
@@ -224,44 +231,66 @@ impl<N: Nic> Remote<N> {
             return Err(MemoryError::OutOfRange(at, bytes));
         }
         let Some(mut buffer) = self.buffer(bytes)? else { return Ok(None) };
-        let mut pair = self.pair.borrow_mut();
+        let wire = &mut *self.wire.borrow_mut();
+        let from = RemoteSlice { region, offset: at.offset() };
+        if alone && bytes <= self.part_bytes && buffer.fill(bytes, |into| wire.pair.read_now(&into, &from)) {
+            self.reads.set(self.reads.get() + 1);
+        } else {
+            self.post(wire, &mut buffer, from, bytes)?;
+        }
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        Ok(Some(buffer))
+    }
+
+    /// Posts the READs of one read.
+    #[inline]
+    fn post(
+        &self,
+        wire: &mut Wire<N>,
+        buffer: &mut Buffer<'_, N>,
+        from: RemoteSlice<'_, N>,
+        bytes: usize,
+    ) -> Result<(), MemoryError> {
         let mut begin = 0;
         while begin < bytes {
             let part = (bytes - begin).min(self.part_bytes);
             let post = |id, into: LocalSlice<'_, N>| {
-                let from = RemoteSlice { region, offset: at.offset() + begin };
-                pair.post_send(&SendRequest { id, verb: Verb::Read { into, from }, signaled: true })
+                let from = RemoteSlice { region: from.region, offset: from.offset + begin };
+                wire.pair.post_send(&SendRequest { id, verb: Verb::Read { into, from }, signaled: true })
             };
             buffer.post(self.number, begin, part, post).map_err(|error| self.refused(error, bytes))?;
             self.outstanding.set(self.outstanding.get() + 1);
             self.reads.set(self.reads.get() + 1);
             begin += part;
         }
-        self.bytes.set(self.bytes.get() + bytes as u64);
-        self.unrung.set(true);
-        Ok(Some(buffer))
+        wire.unrung = true;
+        Ok(())
     }
 
     /// Rings the doorbell if it was not rung since the last post, then takes completions.
     #[inline]
     fn poll(&self) {
-        if self.unrung.replace(false) {
+        let Wire { pair, queue, completions, unrung } = &mut *self.wire.borrow_mut();
+        if std::mem::take(unrung) {
             // A doorbell that fails shows in the completions.
-            let _ = self.pair.borrow_mut().ring();
+            let _ = pair.ring();
         }
-        let mut completions = self.completions.borrow_mut();
-        let count = self.queue.borrow_mut().poll(&mut completions[..]);
+        let count = queue.poll(completions);
         if count == 0 {
             self.empty_polls.set(self.empty_polls.get() + 1);
         }
         for completion in &completions[..count] {
-            let known = self.small.complete(completion)
-                || [&self.medium, &self.large]
-                    .iter()
-                    .any(|pool| pool.get().is_some_and(|pool| pool.complete(completion)));
+            let known = self.small.complete(completion) || self.complete_large(completion);
             debug_assert!(known, "{completion:?} of no read");
             self.outstanding.set(self.outstanding.get() - usize::from(known));
         }
+    }
+
+    #[inline(never)]
+    fn complete_large(&self, completion: &Completion) -> bool {
+        [&self.medium, &self.large]
+            .iter()
+            .any(|pool| pool.get().is_some_and(|pool| pool.complete(completion)))
     }
 
     #[cold]
@@ -317,15 +346,15 @@ impl<N: Nic> Memory for Remote<N> {
 /// Sleeps until a READ completes.
 impl<N: Nic> Park for Remote<N> {
     fn prepare(&self) -> bool {
-        self.queue.borrow().prepare()
+        self.wire.borrow().queue.prepare()
     }
 
     fn park(&self, timeout: Duration) {
-        self.queue.borrow().park(timeout);
+        self.wire.borrow().queue.park(timeout);
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        self.queue.borrow().waker()
+        self.wire.borrow().queue.waker()
     }
 }
 
@@ -356,7 +385,7 @@ impl<'a, N: Nic> Future for Read<'a, N> {
             Some(buffer) => buffer,
             None => {
                 let alone = remote.outstanding.get() == 0 && remote.overlaps.get() == 0;
-                let Some(buffer) = remote.start(self.at, self.bytes)? else {
+                let Some(buffer) = remote.start(self.at, self.bytes, alone)? else {
                     remote.poll();
                     return Poll::Pending;
                 };

@@ -70,6 +70,25 @@ fn a_lone_read_completes_at_once() {
 }
 
 #[test]
+fn a_lone_read_is_carried_out_at_once_where_that_can_be() {
+    let nic = ScriptedNic::new(3000);
+    let remote = connected(&nic, RemoteConfig::default());
+    nic.script().at_once = true;
+    assert_eq!(*ready(remote.read(at(16), 100)).unwrap(), bytes(16, 100));
+    assert_eq!(nic.calls(), [Call::Now]);
+    assert_eq!((remote.counters().reads, remote.counters().bytes), (1, 100 + 8));
+    assert_eq!(*ready(remote.read(at(0), 3001)).unwrap(), bytes(0, 3001));
+    assert_eq!(nic.calls(), [Call::Post, Call::Post, Call::Ring, Call::Poll(2)], "too long for one READ");
+    {
+        let _overlap = remote.overlap();
+        block_on(remote.read(at(0), 8)).unwrap();
+    }
+    assert_eq!(nic.calls(), [Call::Post, Call::Ring, Call::Poll(1)], "others may follow");
+    nic.script().status = Status::RemoteAccess;
+    assert_eq!(ready(remote.read(at(0), 8)).err(), Some(MemoryError::Revoked(id(3))));
+}
+
+#[test]
 fn overlapping_reads_all_post_before_any_polls() {
     let nic = ScriptedNic::new(1 << 30);
     let remote = connected(&nic, RemoteConfig::default());

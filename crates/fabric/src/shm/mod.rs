@@ -118,6 +118,7 @@ fn properties() -> Properties {
         // What finds the ring full is lost.
         loses_messages: true,
         prefetches: true,
+        reads_at_once: true,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Completion, FabricError, Facts, LocalSlice, Opcode, PostError, QueuePair, QueuePairConfig,
-    QueuePairState, SendRequest, Status, Transport,
+    QueuePairState, RemoteSlice, SendRequest, Status, Transport,
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -173,6 +173,11 @@ impl QueuePair for ShmQueuePair {
     }
 
     #[inline]
+    fn read_at_once(&mut self, into: &LocalSlice<'_, ShmNic>, from: &RemoteSlice<'_, ShmNic>) -> bool {
+        self.core.borrow().read_at_once(into, from)
+    }
+
+    #[inline]
     fn ring(&mut self) -> Result<(), PostError> {
         let mut core = self.core.borrow_mut();
         if core.state == QueuePairState::Ready {
@@ -210,20 +215,19 @@ impl Core {
     /// Does whatever can be done now. Called by every poll of either completion queue.
     #[inline]
     pub(crate) fn drive(&mut self, thorough: bool) {
+        self.polls = self.polls.wrapping_add(1);
         match self.state {
             QueuePairState::Ready => {
-                self.advance_sends();
+                if self.sends.are_open() {
+                    self.advance_sends();
+                }
                 self.advance_receives();
             }
             QueuePairState::Init => {}
             QueuePairState::Error => return self.flush(),
         }
-        self.polls = self.polls.wrapping_add(1);
         if thorough || self.polls.is_multiple_of(LOOK_EVERY) {
             self.look_around();
-        }
-        if self.send_queue.overflowed() || self.receive_queue.overflowed() {
-            self.fail(Status::Flushed);
         }
     }
 
@@ -233,6 +237,9 @@ impl Core {
         if self.polls.is_multiple_of(SWEEP_EVERY) {
             self.local.sweep();
             self.remote.sweep();
+        }
+        if self.send_queue.overflowed() || self.receive_queue.overflowed() {
+            return self.fail(Status::Flushed);
         }
         if self.config.transport == Transport::Ud {
             // UD has no peer of its own; what dead ones sent stays until it is taken.

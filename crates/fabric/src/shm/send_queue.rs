@@ -182,6 +182,12 @@ impl Sends {
         number & (self.entries.len() - 1)
     }
 
+    /// Whether anything is to be done on a poll: something waits to start, or somebody waits for a completion.
+    #[inline(always)]
+    pub(crate) fn are_open(&self) -> bool {
+        self.started != self.tail || self.signaled > 0 || self.halted
+    }
+
     /// Whether every request is complete.
     pub(crate) fn is_empty(&self) -> bool {
         self.walked == self.tail
@@ -207,18 +213,16 @@ impl Core {
     pub(crate) fn post_send(&mut self, request: &SendRequest<'_, ShmNic>) -> Result<(), PostError> {
         let opcode = self.check(&request.verb)?;
         let index = self.sends.index(self.sends.tail);
-        let mut entry = Entry {
-            id: request.id,
-            end: 0,
-            work: Work::None,
-            status: Status::Success,
-            opcode,
-            signaled: request.signaled,
-        };
+        let entry = &mut self.sends.entries[index];
+        entry.id = request.id;
+        entry.end = 0;
+        entry.work = Work::None;
+        entry.status = Status::Success;
+        entry.opcode = opcode;
+        entry.signaled = request.signaled;
         if self.state == QueuePairState::Ready {
-            self.take_on(index, &request.verb, &mut entry);
+            self.take_on(index, request);
         }
-        self.sends.entries[index] = entry;
         self.sends.tail += 1;
         self.sends.signaled += usize::from(request.signaled);
         Ok(())
@@ -286,8 +290,9 @@ impl Core {
 
     /// Starts a checked request if nothing waits before it, or has it wait.
     #[inline]
-    fn take_on(&mut self, index: usize, verb: &Verb<'_, ShmNic>, entry: &mut Entry) {
-        match verb {
+    fn take_on(&mut self, index: usize, request: &SendRequest<'_, ShmNic>) {
+        let signaled = request.signaled;
+        let work = match &request.verb {
             Verb::Read { into, from } => {
                 let waiting = self.sends.tail - self.sends.started;
                 let (imported, offset) = (&*from.region.inner, from.offset);
@@ -297,34 +302,43 @@ impl Core {
                     imported.prefetch(offset, into.bytes);
                 }
                 let into = self.hold(into.region, into.offset, into.bytes);
-                entry.work = Work::Read { into, from: self.place(from) };
+                Work::Read { into, from: self.place(from) }
             }
             Verb::Write { payload, to, immediate } => {
-                if !self.may_start() || !self.start_write_now(payload, to, *immediate, entry) {
-                    let source = self.keep(index, payload);
-                    entry.work = Work::Write { source, to: self.place(to), immediate: *immediate };
+                if self.may_start() {
+                    let region = &to.region.inner;
+                    let start = self.start_write(bytes_of(payload), region, to.offset, *immediate, signaled);
+                    if self.note(start, index) {
+                        return;
+                    }
                 }
+                let source = self.keep(index, payload);
+                Work::Write { source, to: self.place(to), immediate: *immediate }
             }
             Verb::Send { payload, immediate, to: Some(address) } => {
                 send_datagram(payload, *immediate, address);
                 self.sends.started += 1;
+                return;
             }
             Verb::Send { payload, immediate, to: None } => {
-                if !self.may_start() || !self.start_send_now(payload, *immediate, entry) {
-                    let source = self.keep(index, payload);
-                    entry.work = Work::Send { source, immediate: *immediate };
+                if self.may_start() {
+                    let start = self.start_send(bytes_of(payload), *immediate, signaled);
+                    if self.note(start, index) {
+                        return;
+                    }
                 }
+                Work::Send { source: self.keep(index, payload), immediate: *immediate }
             }
             Verb::CompareSwap { into, at, expected, desired } => {
                 let into = self.hold(into.region, into.offset, into.bytes);
-                let (expected, desired) = (*expected, *desired);
-                entry.work = Work::CompareSwap { into, at: self.place(at), expected, desired };
+                Work::CompareSwap { into, at: self.place(at), expected: *expected, desired: *desired }
             }
             Verb::FetchAdd { into, at, add } => {
                 let into = self.hold(into.region, into.offset, into.bytes);
-                entry.work = Work::FetchAdd { into, at: self.place(at), add: *add };
+                Work::FetchAdd { into, at: self.place(at), add: *add }
             }
-        }
+        };
+        self.sends.entries[index].work = work;
     }
 
     #[inline]
@@ -332,40 +346,14 @@ impl Core {
         self.sends.started == self.sends.tail && !self.sends.halted
     }
 
-    /// Starts a SEND while it is posted; false if it must wait.
-    #[inline]
-    fn start_send_now(
-        &mut self,
-        payload: &Payload<'_, ShmNic>,
-        immediate: Option<u32>,
-        entry: &mut Entry,
-    ) -> bool {
-        let start = self.start_send(bytes_of(payload), immediate, entry.signaled);
-        self.note(start, entry)
-    }
-
-    /// Starts a WRITE while it is posted; false if it must wait.
-    #[inline]
-    fn start_write_now(
-        &mut self,
-        payload: &Payload<'_, ShmNic>,
-        to: &RemoteSlice<'_, ShmNic>,
-        immediate: Option<u32>,
-        entry: &mut Entry,
-    ) -> bool {
-        let start =
-            self.start_write(bytes_of(payload), &to.region.inner, to.offset, immediate, entry.signaled);
-        self.note(start, entry)
-    }
-
     /// Takes note of an attempt to start the request after the last one that started; false if it must wait.
     #[inline]
-    fn note(&mut self, start: Start, entry: &mut Entry) -> bool {
+    fn note(&mut self, start: Start, index: usize) -> bool {
         match start {
-            Start::Done(end) => entry.end = end,
+            Start::Done(end) => self.sends.entries[index].end = end,
             Start::Blocked => return false,
             Start::Failed(status) => {
-                entry.status = status;
+                self.sends.entries[index].status = status;
                 self.sends.halted = true;
             }
         }
@@ -394,11 +382,11 @@ impl Core {
             if fetches && !self.is_next() || !self.start_next(index) {
                 break;
             }
-            if fetches {
-                self.settle();
+            if fetches && !self.sends.halted {
+                self.complete(index);
             }
         }
-        if self.sends.signaled > 0 || self.sends.halted {
+        if self.sends.walked != self.sends.started && (self.sends.signaled > 0 || self.sends.halted) {
             self.settle();
         }
     }
@@ -426,31 +414,29 @@ impl Core {
     /// Tries to start the next request; false if it must wait.
     #[inline]
     fn start_next(&mut self, index: usize) -> bool {
-        let mut entry = self.sends.entries[index];
-        let start = self.start(index, &entry);
-        if !self.note(start, &mut entry) {
-            return false;
-        }
-        self.release(&entry.work);
-        entry.work = Work::None;
-        self.sends.entries[index] = entry;
-        true
-    }
-
-    /// Starts a request that waited.
-    #[inline]
-    fn start(&mut self, index: usize, entry: &Entry) -> Start {
-        match entry.work {
+        let start = match self.sends.entries[index].work {
             Work::None => Start::Done(0),
-            Work::Read { into, from } => self.read(into, from),
+            Work::Read { into, from } => {
+                let start = self.read(into, from);
+                self.local.release(into.held);
+                self.remote.release(from.held);
+                self.sends.entries[index].work = Work::None;
+                return self.note(start, index);
+            }
             Work::CompareSwap { into, at, expected, desired } => self.atomic(into, at, |word| {
                 match word.compare_exchange(expected, desired, AcqRel, Acquire) {
                     Ok(old) | Err(old) => old,
                 }
             }),
             Work::FetchAdd { into, at, add } => self.atomic(into, at, |word| word.fetch_add(add, AcqRel)),
-            Work::Write { .. } | Work::Send { .. } => self.start_waiting(index, entry),
+            Work::Write { .. } | Work::Send { .. } => self.start_waiting(index),
+        };
+        if !self.note(start, index) {
+            return false;
         }
+        let work = std::mem::replace(&mut self.sends.entries[index].work, Work::None);
+        self.release(&work);
+        true
     }
 
     #[inline]
@@ -467,6 +453,23 @@ impl Core {
         if imported.stands() { Start::Done(0) } else { Start::Failed(Status::RemoteAccess) }
     }
 
+    /// A READ that is over when this returns; false if it may not be, or is not to be trusted.
+    #[inline]
+    pub(crate) fn read_at_once(&self, into: &LocalSlice<'_, ShmNic>, from: &RemoteSlice<'_, ShmNic>) -> bool {
+        let imported = &*from.region.inner;
+        let may = self.state == QueuePairState::Ready
+            && self.config.transport == Transport::Rc
+            && self.sends.is_empty()
+            && check_transfer(into).is_ok()
+            && imported.check(self.link.id, from.offset, into.bytes, false) == Status::Success;
+        if may {
+            let mut sink = Sink::new(into.region.mapping().words(), into.offset, Neighbours::Busy);
+            sink.words(imported.words(), from.offset, into.bytes);
+            sink.finish();
+        }
+        may && imported.stands()
+    }
+
     fn atomic(&mut self, into: Range, at: Place, change: impl FnOnce(&AtomicU64) -> u64) -> Start {
         let imported = self.remote.get(at.held);
         let status = imported.check(self.link.id, at.offset, 8, true);
@@ -481,7 +484,8 @@ impl Core {
     }
 
     /// Starts a WRITE or a SEND that waited. Its payload is borrowed from `self`, so what is changed is taken out.
-    fn start_waiting(&mut self, index: usize, entry: &Entry) -> Start {
+    fn start_waiting(&mut self, index: usize) -> Start {
+        let entry = self.sends.entries[index];
         let (Work::Write { source, .. } | Work::Send { source, .. }) = entry.work else {
             return Start::Done(0);
         };
@@ -569,27 +573,28 @@ impl Core {
     #[inline]
     pub(crate) fn settle(&mut self) {
         while self.sends.walked != self.sends.started {
-            let entry = &self.sends.entries[self.sends.index(self.sends.walked)];
-            let (id, end, opcode, signaled) = (entry.id, entry.end, entry.opcode, entry.signaled);
-            let status = if entry.status != Status::Success { entry.status } else { self.arrived(end) };
+            let Entry { end, status, .. } = self.sends.entries[self.sends.index(self.sends.walked)];
+            let status = if status != Status::Success { status } else { self.arrived(end) };
             match status {
                 Status::Success => {}
                 Status::Flushed => return,
                 failure => return self.fail(failure),
             }
-            self.sends.walked += 1;
-            if signaled {
-                self.sends.signaled -= 1;
-                self.sends.head = self.sends.walked;
-                self.send_queue.push(Completion {
-                    id,
-                    queue_pair: self.number,
-                    status: Status::Success,
-                    opcode,
-                    bytes: 0,
-                    immediate: None,
-                });
-            }
+            self.complete(self.sends.index(self.sends.walked));
+        }
+    }
+
+    /// Completes the oldest request that is not complete.
+    #[inline]
+    fn complete(&mut self, index: usize) {
+        let Entry { id, opcode, signaled, .. } = self.sends.entries[index];
+        self.sends.walked += 1;
+        if signaled {
+            self.sends.signaled -= 1;
+            self.sends.head = self.sends.walked;
+            let status = Status::Success;
+            let queue_pair = self.number;
+            self.send_queue.push(Completion { id, queue_pair, status, opcode, bytes: 0, immediate: None });
         }
     }
 

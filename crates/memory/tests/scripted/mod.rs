@@ -4,7 +4,7 @@
 use locus_fabric::{
     Access, Address, Atomicity, Completion, CompletionQueue, FabricError, Facts, Link, Listener, LocalSlice,
     Nic, Opcode, PagePolicy, Park, PostError, Properties, QueuePair, QueuePairConfig, QueuePairState,
-    ReadOrder, Region, RemoteRegion, SendRequest, Status, Verb,
+    ReadOrder, Region, RemoteRegion, RemoteSlice, SendRequest, Status, Verb,
 };
 use locus_memory::testing::HeapRegion;
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use std::time::Duration;
 /// What was called, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
+    Now,
     Post,
     Ring,
     /// With how many completions.
@@ -37,6 +38,8 @@ pub struct Script {
     pub allowed: usize,
     /// What becomes of those that complete.
     pub status: Status,
+    /// Whether READs can be carried out at once.
+    pub at_once: bool,
     pub calls: Vec<Call>,
     pairs: u32,
 }
@@ -65,11 +68,13 @@ impl ScriptedNic {
             reads_outstanding_max: 16,
             loses_messages: false,
             prefetches: true,
+            reads_at_once: false,
         };
         let script = Script {
             posted: VecDeque::new(),
             allowed: usize::MAX,
             status: Status::Success,
+            at_once: false,
             calls: Vec::new(),
             pairs: 0,
         };
@@ -196,6 +201,18 @@ impl QueuePair for Pair {
             from_offset: from.offset,
         });
         Ok(())
+    }
+    fn read_now(&mut self, into: &LocalSlice<'_, ScriptedNic>, from: &RemoteSlice<'_, ScriptedNic>) -> bool {
+        let mut script = self.nic.script();
+        if !script.at_once || script.status != Status::Success {
+            return false;
+        }
+        assert!(script.posted.is_empty(), "something is unfinished");
+        script.calls.push(Call::Now);
+        let mut bytes = vec![0; into.bytes];
+        from.region.0.copy_out(from.offset, &mut bytes);
+        into.region.copy_in(into.offset, &bytes);
+        true
     }
     fn ring(&mut self) -> Result<(), PostError> {
         self.nic.script().calls.push(Call::Ring);
