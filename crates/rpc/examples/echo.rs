@@ -1,4 +1,5 @@
-//! What a call costs: a server thread that answers 32-byte requests with their value, and one client.
+//! What a call costs: a server that answers 32-byte requests with their value, and one client. First both sides take
+//! turns on one thread, which gives the processor time of a call with nothing to wait for; then each has a thread.
 //!
 //! `cargo run --release -p locus-rpc --example echo`
 
@@ -6,11 +7,13 @@ use locus_fabric::{Nic, shm::ShmNic};
 use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Request, Server, ServerConfig};
 use locus_runtime::{Idle, block_on, interleave_async};
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::{Context, Waker},
     time::Instant,
 };
 
@@ -18,6 +21,8 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const WINDOW: usize = 16;
 const CALLS: usize = 1_000_000;
+/// For each run of both sides on one thread.
+const WORK_CALLS: usize = 50_000;
 const RUNS: usize = 5;
 
 fn serve(
@@ -43,6 +48,28 @@ fn answer(mut server: Server<ShmNic>, stop: &AtomicBool) {
         }
         server.flush();
     }
+}
+
+/// Nanoseconds of both sides' work per call, on one thread, with `window` calls under way.
+fn work(nic: &ShmNic, request: &Request<'_>, window: usize) -> Result<f64, Error> {
+    let (client_link, server_link) = nic.pair()?;
+    let hub = Hub::new(nic, 1 << 10)?;
+    let channel =
+        Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, ..ChannelConfig::default() })?;
+    let (mut server, accepted) = serve(nic, &server_link, channel.facts()?)?;
+    channel.connect(accepted.facts, &accepted.greeting)?;
+    let mut requests = Vec::new();
+    let calls = (0..WORK_CALLS).map(|_| channel.call(request, |reply| reply.value.len()));
+    let mut calls = pin!(interleave_async(window, calls, |_, _| ()));
+    let start = Instant::now();
+    while calls.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        server.poll(&mut requests);
+        for request in requests.drain(..) {
+            server.reply(&request, &Answer { status: 1, version: 1 }, &[request.value()]);
+        }
+        server.flush();
+    }
+    Ok(start.elapsed().as_nanos() as f64 / WORK_CALLS as f64)
 }
 
 /// Nanoseconds of each call, one at a time.
@@ -76,6 +103,19 @@ fn rate(channel: &Channel<ShmNic>, request: &Request<'_>) -> f64 {
 
 fn main() -> Result<(), Error> {
     let nic = ShmNic::open()?;
+    let value = [7; 32];
+    let request =
+        Request { opcode: 1, mutates: false, partition: 0, map_epoch: 0, key: b"8 bytes.", value: &value };
+    for window in [1, WINDOW] {
+        let mut runs =
+            (0..10 * RUNS).map(|_| work(&nic, &request, window)).collect::<Result<Vec<f64>, Error>>()?;
+        runs.sort_by(f64::total_cmp);
+        println!(
+            "work of both sides, window {window}: best {:.0} ns, median {:.0} ns",
+            runs[0],
+            runs[runs.len() / 2]
+        );
+    }
     let (client_link, server_link) = nic.pair()?;
     let hub = Hub::new(&nic, 1 << 10)?;
     let channel =
@@ -92,9 +132,6 @@ fn main() -> Result<(), Error> {
     });
     let accepted = receive.recv()?;
     channel.connect(accepted.facts, &accepted.greeting)?;
-    let value = [7; 32];
-    let request =
-        Request { opcode: 1, mutates: false, partition: 0, map_epoch: 0, key: b"8 bytes.", value: &value };
     for _ in 0..RUNS {
         let took = latencies(&channel, &request)?;
         let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize];

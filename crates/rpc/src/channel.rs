@@ -7,8 +7,8 @@
 use crate::{
     ChannelCounters, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair,
     ReplyHeader, RequestHeader, RpcError, Staged, Staging,
-    frame::REPLY_HEADER_BYTES,
-    inbox::{Inbox, Message},
+    frame::{REPLY_BYTES_MAX, REPLY_HEADER_BYTES},
+    inbox::Inbox,
     outbox::{Buffers, Outbox},
     tag::{self, Kind, Tag},
     window::{Phase, Window},
@@ -97,6 +97,8 @@ struct Inner<N: Nic> {
     outbox: Option<Outbox<N>>,
     buffers: Option<Buffers<N>>,
     inbox: Inbox<N>,
+    /// Where a reply is copied to before it is known whose it is; changes places with the slot's frame.
+    arrival: Box<[u8]>,
     window: Window,
     staging: Option<Staging<N>>,
     /// Of the server, folded.
@@ -104,6 +106,8 @@ struct Inner<N: Nic> {
     counters: ChannelCounters,
 }
 
+/// After how many empty polls the server's life is looked at.
+const LOOK_EVERY: u64 = 64;
 /// The longest piece of a value that one WRITE carries is the NIC's; a value takes at most so many.
 const PIECES_MAX: usize = 8;
 
@@ -129,7 +133,7 @@ impl<N: Nic> Channel<N> {
             return Err(RpcError::Limit { what: "the window", limit });
         }
         let pair_config = queue_pair_config(nic, config.window);
-        let inbox = Inbox::new(nic, config.window, REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX)?;
+        let inbox = Inbox::new(nic, config.window, REPLY_BYTES_MAX)?;
         let buffers = Buffers::new(nic, config.window, FRAME_BYTES_MAX, pair_config.inline_bytes)?;
         let member = hub.join(pair_config.send_depth + pair_config.receive_depth)?;
         let inner = Inner {
@@ -139,6 +143,7 @@ impl<N: Nic> Channel<N> {
             outbox: None,
             buffers,
             inbox,
+            arrival: vec![0; REPLY_BYTES_MAX].into(),
             window: Window::new(config.window),
             staging: None,
             incarnation: 0,
@@ -248,9 +253,16 @@ impl<N: Nic> Channel<N> {
             self.check_staged(request.value.len())?;
         }
         let mut hold = Hold { channel: self, held: Held::Nothing };
-        let (header, message) = poll_fn(|_| hold.advance(request)).await?;
-        let value = message.get(REPLY_HEADER_BYTES..).unwrap_or_default();
-        Ok(on_reply(&Reply { status: header.status, version: header.version, value }))
+        let index = poll_fn(|_| hold.advance(request)).await?;
+        // The frame leaves its slot for the moment, so that `on_reply` may use the channel.
+        let (status, version, frame, bytes) = self.inner.borrow_mut().window.lend(index);
+        let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
+        let output = on_reply(&Reply { status, version, value });
+        hold.held = Held::Nothing;
+        let window = &mut self.inner.borrow_mut().window;
+        window.slots[index as usize].frame = frame;
+        window.release(index);
+        Ok(output)
     }
 
     #[cold]
@@ -286,7 +298,7 @@ enum Held {
 impl<N: Nic> Hold<'_, N> {
     /// One step of a call: gets a slot, sends, or looks for the reply.
     #[inline]
-    fn advance(&mut self, request: &Request<'_>) -> Poll<Result<(ReplyHeader, Message), RpcError>> {
+    fn advance(&mut self, request: &Request<'_>) -> Poll<Result<u32, RpcError>> {
         let channel = self.channel;
         let inner = &mut *channel.inner.borrow_mut();
         let index = match self.held {
@@ -302,16 +314,8 @@ impl<N: Nic> Hold<'_, N> {
             inner.drive(&channel.hub, channel.member);
         }
         let slot = &mut inner.window.slots[index as usize];
-        match &slot.phase {
-            Phase::Answered(..) => {
-                let phase = std::mem::replace(&mut slot.phase, Phase::Free);
-                self.held = Held::Nothing;
-                inner.window.release(index);
-                match phase {
-                    Phase::Answered(header, message) => Poll::Ready(Ok((header, message))),
-                    _ => unreachable!("the phase was looked at just now"),
-                }
-            }
+        match slot.phase {
+            Phase::Answered => Poll::Ready(Ok(index)),
             Phase::Unknown => {
                 self.held = Held::Nothing;
                 inner.window.release(index);
@@ -417,7 +421,7 @@ impl<N: Nic> Inner<N> {
             let slot = &mut self.window.slots[index];
             // The staging region goes with the link.
             slot.staged = None;
-            if !matches!(slot.phase, Phase::Sent) {
+            if slot.phase != Phase::Sent {
                 continue;
             }
             if slot.abandoned {
@@ -431,7 +435,7 @@ impl<N: Nic> Inner<N> {
     /// The server does not know our session: what was sent of mutations may have been executed or not.
     fn forget_mutations(&mut self) {
         for slot in &mut self.window.slots {
-            if matches!(slot.phase, Phase::Unsent) && slot.ever_sent && slot.mutation {
+            if slot.phase == Phase::Unsent && slot.ever_sent && slot.mutation {
                 slot.phase = Phase::Unknown;
             }
         }
@@ -527,7 +531,8 @@ impl<N: Nic> Inner<N> {
         let any = hub.drain(member, |completion| self.complete(completion));
         if !any {
             self.counters.empty_polls += 1;
-            if self.state == State::Connected && !self.link.alive() {
+            let look = self.counters.empty_polls.is_multiple_of(LOOK_EVERY);
+            if look && self.state == State::Connected && !self.link.alive() {
                 self.lose(Loss::PeerGone);
             }
         }
@@ -548,18 +553,18 @@ impl<N: Nic> Inner<N> {
         match tag::kind(completion.id) {
             Kind::Send(number) => outbox.completed(number),
             Kind::Receive(slot) => {
-                match self.inbox.take(&mut outbox.pair, self.tag, slot, completion.bytes) {
-                    Ok(message) => self.arrived(message),
+                match self.inbox.take(&mut outbox.pair, self.tag, slot, completion.bytes, &mut self.arrival) {
+                    Ok(bytes) => self.arrived(bytes),
                     Err(error) => self.lose(Loss::Refused(error)),
                 }
             }
         }
     }
 
-    /// Matches a reply with its call.
+    /// Matches the reply in the arrival buffer with its call.
     #[inline]
-    fn arrived(&mut self, message: Message) {
-        let header = match ReplyHeader::parse(&message) {
+    fn arrived(&mut self, bytes: usize) {
+        let header = match ReplyHeader::parse(&self.arrival[..bytes]) {
             Ok(header) if header.incarnation == self.incarnation => header,
             Ok(_) => return self.lose(Loss::WrongIncarnation),
             Err(error) => return self.lose(Loss::Malformed(error)),
@@ -568,12 +573,21 @@ impl<N: Nic> Inner<N> {
             self.counters.foreign_replies += 1;
             return;
         };
-        if self.window.slots[index as usize].abandoned {
+        let slot = &mut self.window.slots[index as usize];
+        if slot.abandoned {
             self.counters.unclaimed_replies += 1;
             self.window.release(index);
-        } else {
-            self.counters.replies += 1;
-            self.window.slots[index as usize].phase = Phase::Answered(header, message);
+            return;
+        }
+        self.counters.replies += 1;
+        slot.phase = Phase::Answered;
+        slot.status = header.status;
+        slot.version = header.version;
+        slot.frame_bytes = bytes;
+        std::mem::swap(&mut slot.frame, &mut self.arrival);
+        if self.arrival.is_empty() {
+            // The slot's frame was lost in an `on_reply` that panicked.
+            self.arrival = vec![0; REPLY_BYTES_MAX].into();
         }
     }
 }

@@ -26,6 +26,8 @@ pub const KEY_BYTES_MAX: usize = 1 << 10;
 pub const INLINE_VALUE_BYTES_MAX: usize = 4 << 10;
 /// The longest frame.
 pub const FRAME_BYTES_MAX: usize = REQUEST_HEADER_BYTES + KEY_BYTES_MAX + INLINE_VALUE_BYTES_MAX;
+/// The longest reply.
+pub(crate) const REPLY_BYTES_MAX: usize = REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX;
 /// The length of an encoded [`Staged`].
 pub const STAGED_BYTES: usize = 12;
 

@@ -9,28 +9,6 @@ pub(crate) struct Inbox<N: Nic> {
     region: N::Region,
     slot_bytes: usize,
     slots: usize,
-    spare: Rc<RefCell<Vec<Box<[u8]>>>>,
-}
-
-/// A message that arrived. Its buffer goes back when this is dropped.
-pub struct Message {
-    buffer: Box<[u8]>,
-    bytes: usize,
-    home: Rc<RefCell<Vec<Box<[u8]>>>>,
-}
-
-impl Deref for Message {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.buffer[..self.bytes]
-    }
-}
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        self.home.borrow_mut().push(std::mem::take(&mut self.buffer));
-    }
 }
 
 impl<N: Nic> Inbox<N> {
@@ -38,8 +16,7 @@ impl<N: Nic> Inbox<N> {
     pub fn new(nic: &N, slots: usize, bytes: usize) -> Result<Self, FabricError> {
         let slot_bytes = bytes.next_multiple_of(64);
         let region = nic.register(slots * slot_bytes, Access::Local, PagePolicy::Base)?;
-        let spare = (0..2 * slots).map(|_| vec![0; slot_bytes].into()).collect();
-        Ok(Self { region, slot_bytes, slots, spare: Rc::new(RefCell::new(spare)) })
+        Ok(Self { region, slot_bytes, slots })
     }
 
     /// Posts all RECVs to a fresh queue pair.
@@ -55,20 +32,60 @@ impl<N: Nic> Inbox<N> {
         )
     }
 
-    /// Takes the message out of a RECV that completed, and posts the RECV again.
+    /// Copies the message out of a RECV that completed, posts the RECV again, and says how many bytes the message has (no
+    /// more than there is room for).
     #[inline]
     pub fn take(
-        &mut self,
+        &self,
         pair: &mut N::QueuePair,
         tag: Tag,
         slot: u32,
         bytes: u32,
-    ) -> Result<Message, PostError> {
-        let bytes = (bytes as usize).min(self.slot_bytes);
-        let mut buffer =
-            self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; self.slot_bytes].into_boxed_slice());
-        self.region.copy_out(slot as usize * self.slot_bytes, &mut buffer[..bytes]);
+        into: &mut [u8],
+    ) -> Result<usize, PostError> {
+        let bytes = (bytes as usize).min(self.slot_bytes).min(into.len());
+        self.region.copy_out(slot as usize * self.slot_bytes, &mut into[..bytes]);
         self.post(pair, tag, slot)?;
-        Ok(Message { buffer, bytes, home: self.spare.clone() })
+        Ok(bytes)
+    }
+}
+
+/// Buffers for messages that are handed out, used again and again.
+#[derive(Clone)]
+pub(crate) struct Spare(Rc<RefCell<Vec<Box<[u8]>>>>);
+
+impl Spare {
+    pub fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    /// A buffer for one message; allocates only while more are out than ever before.
+    #[inline]
+    pub fn message(&self, capacity: usize) -> Message {
+        let buffer = self.0.borrow_mut().pop().unwrap_or_else(|| vec![0; capacity].into());
+        Message { buffer, bytes: 0, home: self.clone() }
+    }
+}
+
+/// A message that arrived. Its buffer goes back when this is dropped.
+pub(crate) struct Message {
+    pub buffer: Box<[u8]>,
+    pub bytes: usize,
+    home: Spare,
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.bytes]
+    }
+}
+
+impl Drop for Message {
+    #[inline]
+    fn drop(&mut self) {
+        self.home.0.borrow_mut().push(std::mem::take(&mut self.buffer));
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, Pair, ReplyHeader, RequestHeader, RpcError,
     ServerCounters, SessionId, SessionLimits, Staged,
     frame::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
-    inbox::{Inbox, Message},
+    inbox::{Inbox, Message, Spare},
     outbox::{Buffers, Outbox},
     sessions::{Kept, Slots, Verdict},
     tag::{self, Kind, Tag},
@@ -167,7 +167,9 @@ pub struct Server<N: Nic> {
     /// Places of connections with a backlog.
     backlogged: Vec<u16>,
     dropped: VecDeque<Dropped>,
-    completions: Box<[Completion; BATCH_MAX]>,
+    /// Room for a poll's completions.
+    completions: Vec<Completion>,
+    spare: Spare,
     counters: ServerCounters,
     now_ns: u64,
 }
@@ -197,7 +199,8 @@ impl<N: Nic> Server<N> {
             touched: Vec::with_capacity(config.channels_max),
             backlogged: Vec::new(),
             dropped: VecDeque::new(),
-            completions: Box::new([Completion::EMPTY; BATCH_MAX]),
+            completions: vec![Completion::EMPTY; BATCH_MAX],
+            spare: Spare::new(),
             counters: ServerCounters::default(),
             now_ns: 0,
             config,
@@ -285,10 +288,11 @@ impl<N: Nic> Server<N> {
             self.retry_backlogs();
         }
         let before = into.len();
-        let count = self.queue.poll(&mut self.completions[..]);
-        for index in 0..count {
-            let completion = self.completions[index];
-            self.complete(&completion, into);
+        let count = self.queue.poll(&mut self.completions);
+        if count > 0 {
+            let completions = std::mem::take(&mut self.completions);
+            completions[..count].iter().for_each(|completion| self.complete(completion, into));
+            self.completions = completions;
         }
         self.counters.empty_polls += u64::from(count == 0);
         into.len() - before
@@ -443,7 +447,9 @@ impl<N: Nic> Server<N> {
     fn receive(&mut self, place: usize, slot: u32, bytes: u32, into: &mut Vec<Incoming>) -> Result<(), Loss> {
         let Some(connection) = &mut self.connections[place] else { return Ok(()) };
         let (pair, tag) = (&mut connection.outbox.pair, connection.tag);
-        let message = connection.inbox.take(pair, tag, slot, bytes).map_err(Loss::Refused)?;
+        let mut message = self.spare.message(FRAME_BYTES_MAX);
+        let taken = connection.inbox.take(pair, tag, slot, bytes, &mut message.buffer);
+        message.bytes = taken.map_err(Loss::Refused)?;
         let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
         if header.incarnation != self.folded {
             return Err(Loss::WrongIncarnation);

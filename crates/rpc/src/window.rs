@@ -3,9 +3,10 @@
 //! Slot `i` uses the sequences `i + S`, `i + 2S`, and so on (S is the window, or the next power of two), so the server can tell a repeated request
 //! from a new one by the slot alone (see [`sessions`](crate::sessions)).
 
-use crate::{ReplyHeader, inbox::Message, sessions::stride, staging::Place};
+use crate::{frame::REPLY_BYTES_MAX, sessions::stride, staging::Place};
 
 /// Where the request of a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The slot is free.
     Free,
@@ -13,8 +14,8 @@ pub(crate) enum Phase {
     Unsent,
     /// Sent over the present connection.
     Sent,
-    /// Answered; the future takes it from here.
-    Answered(ReplyHeader, Message),
+    /// Answered: the reply is in the slot.
+    Answered,
     /// A mutation that was sent to a server which has forgotten it, or to one before the present one.
     Unknown,
 }
@@ -25,6 +26,11 @@ pub(crate) struct Slot {
     pub phase: Phase,
     /// Whether the request was ever sent, over whatever connection.
     pub ever_sent: bool,
+    /// Once answered: the reply's status and version, and the frame, of which so many bytes are the reply's.
+    pub status: u8,
+    pub version: u64,
+    pub frame: Box<[u8]>,
+    pub frame_bytes: usize,
     /// Whether it is a mutation.
     pub mutation: bool,
     /// Whether the future that held the slot is gone; then the reply frees it.
@@ -46,6 +52,10 @@ impl Window {
         let slot = |sequence| Slot {
             sequence,
             phase: Phase::Free,
+            status: 0,
+            version: 0,
+            frame: vec![0; REPLY_BYTES_MAX].into(),
+            frame_bytes: 0,
             ever_sent: false,
             mutation: false,
             abandoned: false,
@@ -72,6 +82,13 @@ impl Window {
         Some(index)
     }
 
+    /// Takes the reply out of a slot, which stays in use: status, version, and the frame with its length.
+    #[inline]
+    pub fn lend(&mut self, index: u32) -> (u8, u64, Box<[u8]>, usize) {
+        let slot = &mut self.slots[index as usize];
+        (slot.status, slot.version, std::mem::take(&mut slot.frame), slot.frame_bytes)
+    }
+
     /// Gives a slot back, and its place in the staging region.
     #[inline]
     pub fn release(&mut self, index: u32) {
@@ -87,7 +104,7 @@ impl Window {
         let index = sequence & self.mask;
         // A peer's number: it may name a slot that is not there.
         let slot = self.slots.get(index as usize)?;
-        (slot.sequence == sequence && matches!(slot.phase, Phase::Sent)).then_some(index as u32)
+        (slot.sequence == sequence && slot.phase == Phase::Sent).then_some(index as u32)
     }
 }
 
