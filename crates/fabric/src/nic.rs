@@ -197,12 +197,6 @@ pub trait QueuePair {
     }
     /// Starts whatever was posted (the doorbell).
     fn ring(&mut self) -> Result<(), PostError>;
-    /// Carries out a READ at once, as if it had been posted and its success polled, if the provider can do so without
-    /// waiting and nothing that was posted before is unfinished. Otherwise nothing happens and the answer is false: then
-    /// it has to be posted, which also tells what is wrong with it if anything is.
-    fn read_now(&mut self, _into: &LocalSlice<'_, Self::Nic>, _from: &RemoteSlice<'_, Self::Nic>) -> bool {
-        false
-    }
     /// Posts a RECV. On UD the first 40 bytes of the buffer are for the GRH.
     fn post_receive(&mut self, id: u64, buffer: LocalSlice<'_, Self::Nic>) -> Result<(), PostError>;
     /// Breaks the queue pair on purpose: everything posted is flushed, and the peer notices.

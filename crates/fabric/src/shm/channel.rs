@@ -191,6 +191,12 @@ impl Inbound {
         Ring::new(self.mapping.words(), self.lines)
     }
 
+    /// Whether there is something to peek at.
+    #[inline(always)]
+    pub(crate) fn has_message(&self) -> bool {
+        self.consumer.peek(&self.ring()) != 0
+    }
+
     /// The next message's header, if there is a message, checked.
     #[inline(always)]
     pub(crate) fn peek(&self, message_bytes: usize) -> Result<Option<Header>, Violation> {

@@ -18,7 +18,6 @@ use rustix::{
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -38,8 +37,11 @@ pub struct ShmCompletionQueue {
 
 /// What the handle and the queue pairs that feed the queue share.
 pub(crate) struct Queue {
-    completions: RefCell<VecDeque<Completion>>,
+    /// A power of two of places, of which `depth` are used; `head` and `tail` count up for ever.
+    completions: Box<[Cell<Completion>]>,
     depth: usize,
+    head: Cell<usize>,
+    tail: Cell<usize>,
     overflowed: Cell<bool>,
     members: RefCell<Vec<Rc<RefCell<Core>>>>,
     pub(crate) sleeper: Sleeper,
@@ -68,8 +70,10 @@ impl ShmCompletionQueue {
         epoll::add(&epoll, &waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)
             .map_err(system("watching an eventfd"))?;
         let queue = Queue {
-            completions: RefCell::new(VecDeque::with_capacity(depth)),
+            completions: vec![Cell::new(Completion::EMPTY); depth.next_power_of_two()].into(),
             depth,
+            head: Cell::new(0),
+            tail: Cell::new(0),
             overflowed: Cell::new(false),
             members: RefCell::default(),
             sleeper: nic.control().take_sleeper()?,
@@ -83,21 +87,27 @@ impl ShmCompletionQueue {
 }
 
 impl Queue {
-    /// Appends a completion; one too many is lost and breaks the queue.
+    /// Appends a completion. One too many is lost, and whoever feeds the queue breaks.
     #[inline]
     pub(crate) fn push(&self, completion: Completion) {
-        let mut completions = self.completions.borrow_mut();
-        if completions.len() < self.depth {
-            completions.push_back(completion);
+        if self.has_room() {
+            let tail = self.tail.get();
+            self.completions[tail & (self.completions.len() - 1)].set(completion);
+            self.tail.set(tail.wrapping_add(1));
         } else {
             self.overflowed.set(true);
         }
     }
 
+    #[inline(always)]
+    fn waiting(&self) -> usize {
+        self.tail.get().wrapping_sub(self.head.get())
+    }
+
     /// Whether there is room for another completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.completions.borrow().len() < self.depth
+        self.waiting() < self.depth
     }
 
     /// Whether a completion was lost: whoever feeds the queue breaks.
@@ -155,13 +165,14 @@ impl Queue {
     }
 
     /// Moves completions out.
-    #[inline]
+    #[inline(always)]
     fn take(&self, into: &mut [Completion]) -> usize {
-        let mut completions = self.completions.borrow_mut();
-        let count = completions.len().min(into.len());
-        for (place, completion) in into.iter_mut().zip(completions.drain(..count)) {
-            *place = completion;
+        let count = self.waiting().min(into.len());
+        let head = self.head.get();
+        for (index, place) in into[..count].iter_mut().enumerate() {
+            *place = self.completions[head.wrapping_add(index) & (self.completions.len() - 1)].get();
         }
+        self.head.set(head.wrapping_add(count));
         count
     }
 
@@ -217,7 +228,7 @@ impl Park for ShmCompletionQueue {
         sleep::announce(self.queue.sleeper.flag());
         super::heavy_fence(self.queue.heavy_fence);
         self.queue.drive(true);
-        let quiet = self.queue.completions.borrow().is_empty();
+        let quiet = self.queue.waiting() == 0;
         if !quiet {
             sleep::withdraw(self.queue.sleeper.flag());
         }

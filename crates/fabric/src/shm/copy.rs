@@ -19,6 +19,22 @@ pub(crate) enum Neighbours {
 /// anyway; naming it keeps the compiler from reordering and costs nothing. Elsewhere it would cost a barrier per word.
 pub(crate) const IN_ORDER: bool = cfg!(target_arch = "x86_64");
 
+/// Copies whole words, without a thought for edges.
+#[inline]
+pub(crate) fn whole_words(target: &[AtomicU64], to: usize, source: &[AtomicU64], from: usize, count: usize) {
+    let (targets, sources) = (&target[to..to + count], &source[from..from + count]);
+    let (targets, targets_left) = targets.as_chunks::<4>();
+    let (sources, sources_left) = sources.as_chunks::<4>();
+    for (to, from) in targets.iter().zip(sources) {
+        for (to, from) in to.iter().zip(from) {
+            store(to, load(from));
+        }
+    }
+    for (to, from) in targets_left.iter().zip(sources_left) {
+        store(to, load(from));
+    }
+}
+
 /// Appends bytes to consecutive words.
 pub(crate) struct Sink<'a> {
     words: &'a [AtomicU64],

@@ -76,14 +76,15 @@ impl Core {
     #[inline]
     pub(crate) fn advance_receives(&mut self) {
         let mut index = 0;
-        while index < self.inbound.len() {
-            self.drain(index);
+        while let Some(inbound) = self.inbound.get(index) {
+            if inbound.has_message() {
+                self.drain(index);
+            }
             index += 1;
         }
     }
 
     /// Takes messages from one ring.
-    #[inline]
     fn drain(&mut self, index: usize) {
         let mut acknowledge = false;
         let mut taken = false;

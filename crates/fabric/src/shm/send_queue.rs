@@ -8,7 +8,7 @@
 use super::{
     ShmAddress, ShmNic,
     channel::status_of,
-    copy::{Neighbours, Sink},
+    copy::{self, Neighbours, Sink},
     message::{Header, MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX},
     queue_pair::{Core, Range, check_range},
     region::Imported,
@@ -463,9 +463,14 @@ impl Core {
             && check_transfer(into).is_ok()
             && imported.check(self.link.id, from.offset, into.bytes, false) == Status::Success;
         if may {
-            let mut sink = Sink::new(into.region.mapping().words(), into.offset, Neighbours::Busy);
-            sink.words(imported.words(), from.offset, into.bytes);
-            sink.finish();
+            let target = into.region.mapping().words();
+            if (into.offset | from.offset | into.bytes).is_multiple_of(8) {
+                copy::whole_words(target, into.offset / 8, imported.words(), from.offset / 8, into.bytes / 8);
+            } else {
+                let mut sink = Sink::new(target, into.offset, Neighbours::Busy);
+                sink.words(imported.words(), from.offset, into.bytes);
+                sink.finish();
+            }
         }
         may && imported.stands()
     }
