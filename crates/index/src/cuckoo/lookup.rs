@@ -33,28 +33,48 @@ pub async fn get<'m, M: Memory>(
 ) -> Result<Answer<M::Bytes<'m>>, LookupError> {
     count(&counters.lookups);
     let Some(current) = tables.current else { return Err(LookupError::Stale) };
-    let mut search =
-        Search { memory, key, counters, seen: [Seen::NONE; 2 * WAYS], seen_count: 0, failures: 0 };
+    let mut search = Search { memory, key, counters, failures: 0 };
     loop {
-        search.seen_count = 0;
-        if let Some(answer) = search.pass(&current, tables.next.as_ref()).await? {
+        let mut pass = Pass { tables: [current; 2], seen: [Seen::default(); 2], length: 0 };
+        loop {
+            // One call for both tables, so that the compiler makes one piece of it.
+            match search.probe(&pass.tables[pass.length], &mut pass.seen[pass.length]).await? {
+                Probe::Found(found) => {
+                    memory.current()?;
+                    return Ok(Answer::Found(found));
+                }
+                Probe::Absent => break,
+                Probe::Moved => {
+                    pass.length += 1;
+                    match tables.next {
+                        Some(next) if pass.length == 1 => pass.tables[1] = next,
+                        _ => return Err(LookupError::Stale),
+                    }
+                }
+            }
+        }
+        if !M::INTERLEAVES || search.unchanged(&pass).await? {
             memory.current()?;
-            return Ok(answer);
+            return Ok(Answer::Absent);
         }
         search.fail()?;
     }
 }
 
-/// A row of the first pass that did not hold the key.
-#[derive(Clone, Copy)]
+/// The rows of a table in the first pass, none of which held the key.
+#[derive(Clone, Copy, Default)]
 struct Seen {
-    at: Pointer,
-    epoch: u64,
-    version: u32,
+    versions: [u32; WAYS],
+    /// Which of them were marked MOVED. They stay so.
+    moved: [bool; WAYS],
 }
 
-impl Seen {
-    const NONE: Self = Self { at: Pointer::from_bits(0), epoch: 0, version: 0 };
+/// The tables that a first pass went through: all but the last have MOVED rows.
+struct Pass {
+    tables: [Table; 2],
+    seen: [Seen; 2],
+    /// How many lie before the last.
+    length: usize,
 }
 
 /// What one table had to say.
@@ -68,85 +88,81 @@ struct Search<'m, 'k, M: Memory> {
     memory: &'m M,
     key: &'k Key<'k>,
     counters: &'k Counters,
-    seen: [Seen; 2 * WAYS],
-    seen_count: usize,
     failures: usize,
 }
 
 impl<'m, M: Memory> Search<'m, '_, M> {
-    /// Both passes; none if the second shows that the first must be repeated.
-    #[inline]
-    async fn pass(
-        &mut self,
-        current: &Table,
-        next: Option<&Table>,
-    ) -> Result<Option<Answer<M::Bytes<'m>>>, LookupError> {
-        match self.probe(current).await? {
-            Probe::Found(found) => return Ok(Some(Answer::Found(found))),
-            Probe::Absent => {}
-            Probe::Moved => match self.probe(next.ok_or(LookupError::Stale)?).await? {
-                Probe::Found(found) => return Ok(Some(Answer::Found(found))),
-                Probe::Absent => {}
-                Probe::Moved => return Err(LookupError::Stale),
-            },
-        }
-        if M::INTERLEAVES && !self.unchanged().await? {
-            return Ok(None);
-        }
-        Ok(Some(Answer::Absent))
-    }
-
     /// Looks at the three rows of one table.
     #[inline]
-    async fn probe(&mut self, table: &Table) -> Result<Probe<M::Bytes<'m>>, LookupError> {
-        let positions = table.positions(self.key).map(|row| table.row_at(row));
-        for at in positions {
+    async fn probe(&mut self, table: &Table, seen: &mut Seen) -> Result<Probe<M::Bytes<'m>>, LookupError> {
+        let places = table.positions(self.key).map(|row| table.row_at(row));
+        for at in places {
             self.memory.prefetch(at, super::ROW_BYTES);
         }
-        let mut moved = false;
-        for at in positions {
+        for way in 0..WAYS {
+            let at = places[way];
+            let mut unverified = 0;
             let row = loop {
-                let row = self.row(at, table.epoch).await?;
+                let bytes = self.memory.read(at, super::ROW_BYTES).await?;
+                let Some(row) = Row::decode(&bytes, at, table.epoch, M::TEARS) else {
+                    count(&self.counters.rows_unverified);
+                    unverified += 1;
+                    if unverified == ROW_READS_MAX {
+                        return Err(LookupError::Stale);
+                    }
+                    continue;
+                };
+                drop(bytes);
                 count(&self.counters.rows_read);
                 if row.state() != State::Full || row.fingerprint() != self.key.fingerprint {
                     break row;
                 }
-                match self.extent(row).await? {
-                    Ok(Some(found)) => return Ok(Probe::Found(found)),
-                    Ok(None) => break row,
+                let extent = row.extent();
+                count(&self.counters.extents_read);
+                let bytes = self.memory.read(extent.at, extent.bytes).await?;
+                if M::TEARS && checksum(&bytes) != extent.checksum {
                     // The extent was freed since: the row must have changed.
-                    Err(Unverified) => self.fail()?,
+                    count(&self.counters.extents_unverified);
+                    self.fail()?;
+                    continue;
                 }
+                match Record::parse(&bytes) {
+                    Some(Record { key, value, version }) if key == self.key.bytes() => {
+                        return Ok(Probe::Found(Found { extent, value, version, bytes }));
+                    }
+                    _ => count(&self.counters.fingerprint_collisions),
+                }
+                break row;
             };
-            if row.state() == State::Moved {
-                count(&self.counters.moved_rows);
-                moved = true;
-            } else {
-                self.seen[self.seen_count] = Seen { at, epoch: table.epoch, version: row.version() };
-                self.seen_count += 1;
-            }
+            seen.versions[way] = row.version();
+            seen.moved[way] = row.state() == State::Moved;
         }
-        Ok(if moved { Probe::Moved } else { Probe::Absent })
+        let moved = seen.moved.iter().filter(|moved| **moved).count();
+        self.counters.moved_rows.set(self.counters.moved_rows.get() + moved as u64);
+        Ok(if moved > 0 { Probe::Moved } else { Probe::Absent })
     }
 
     /// The second pass: whether all rows but the last are as they were (Algorithm 1, lines 12 to 14).
-    async fn unchanged(&mut self) -> Result<bool, LookupError> {
+    async fn unchanged(&mut self, pass: &Pass) -> Result<bool, LookupError> {
         count(&self.counters.second_passes);
-        for index in 0..self.seen_count.saturating_sub(1) {
-            let Seen { at, epoch, version } = self.seen[index];
-            count(&self.counters.rows_read_again);
-            if self.row(at, epoch).await?.version() != version {
-                count(&self.counters.second_passes_failed);
-                return Ok(false);
+        for number in 0..=pass.length {
+            let (table, seen) = (&pass.tables[number], &pass.seen[number]);
+            let again = if number == pass.length { WAYS - 1 } else { WAYS };
+            let places = table.positions(self.key).map(|row| table.row_at(row));
+            for way in (0..again).filter(|&way| !seen.moved[way]) {
+                if self.row_again(places[way], table.epoch).await?.version() != seen.versions[way] {
+                    count(&self.counters.second_passes_failed);
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
     }
 
     /// Reads a row until it verifies.
-    #[inline]
-    async fn row(&mut self, at: Pointer, epoch: u64) -> Result<Row, LookupError> {
+    async fn row_again(&self, at: Pointer, epoch: u64) -> Result<Row, LookupError> {
         for _ in 0..ROW_READS_MAX {
+            count(&self.counters.rows_read_again);
             let bytes = self.memory.read(at, super::ROW_BYTES).await?;
             if let Some(row) = Row::decode(&bytes, at, epoch, M::TEARS) {
                 return Ok(row);
@@ -156,29 +172,8 @@ impl<'m, M: Memory> Search<'m, '_, M> {
         Err(LookupError::Stale)
     }
 
-    /// Reads the extent of a row and compares the key: none if the extent is of another key.
-    #[inline]
-    async fn extent(&self, row: Row) -> Result<Result<Option<Found<M::Bytes<'m>>>, Unverified>, LookupError> {
-        let extent = row.extent();
-        count(&self.counters.extents_read);
-        let bytes = self.memory.read(extent.at, extent.bytes).await?;
-        if M::TEARS && checksum(&bytes) != extent.checksum {
-            count(&self.counters.extents_unverified);
-            return Ok(Err(Unverified));
-        }
-        let Some(Record { key, value, version }) = Record::parse(&bytes) else { return Ok(Err(Unverified)) };
-        if key != self.key.bytes() {
-            count(&self.counters.fingerprint_collisions);
-            return Ok(Ok(None));
-        }
-        Ok(Ok(Some(Found { extent, value, version, bytes })))
-    }
-
     fn fail(&mut self) -> Result<(), LookupError> {
         self.failures += 1;
         if self.failures < RETRIES_MAX { Ok(()) } else { Err(LookupError::Contended) }
     }
 }
-
-/// The bytes read are not what their checksum says.
-struct Unverified;
