@@ -57,6 +57,9 @@ pub struct Facts {
     pub handles: Vec<OwnedFd>,
 }
 
+/// A message on a link, and the facts that came along.
+pub type ControlMessage = (Vec<u8>, Vec<Facts>);
+
 /// Accepts links from other processes.
 pub trait Listener: Send {
     /// What it accepts.
@@ -75,7 +78,7 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// Sends one control message (at most [`Link::MESSAGE_BYTES_MAX`] with the facts' bytes counted in). Blocks.
     fn send(&self, message: &[u8], facts: Vec<Facts>) -> Result<(), FabricError>;
     /// Waits for one control message; `None` when the time has passed.
-    fn receive(&self, timeout: Duration) -> Result<Option<(Vec<u8>, Vec<Facts>)>, FabricError>;
+    fn receive(&self, timeout: Duration) -> Result<Option<ControlMessage>, FabricError>;
     /// Lets the peer use a region with the region's access rights, and says how.
     fn grant(&self, region: &<Self::Nic as Nic>::Region) -> Result<Facts, FabricError>;
     /// Takes a region that the peer granted.

@@ -1,7 +1,8 @@
 //! The owner's memory as a client reads it: one-sided READs into registered buffers (Mitchell §3.2).
 //!
-//! A lone read is carried out at once where the provider can do that, as a software NIC does; else it is posted and polled
-//! for at once. Reads that overlap with others post, which starts to fetch the bytes, and yield first. A read
+//! Where a NIC can carry out READs at once, as a software NIC can, nothing is posted: a lone read is over when it is first
+//! polled, and reads that overlap with others prefetch and yield once first. Elsewhere a lone read polls for its
+//! completion as soon as it has posted, and reads that overlap with others post and yield first. A read
 //! makes progress whenever it is polled and never wakes anyone.
 
 use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
@@ -75,6 +76,7 @@ pub struct Remote<N: Nic> {
     number: u32,
     part_bytes: usize,
     prefetches: bool,
+    at_once: bool,
     /// Work requests that were posted and have not completed.
     outstanding: Cell<usize>,
     /// How many [`Overlap`]s are alive.
@@ -127,6 +129,7 @@ impl<N: Nic> Remote<N> {
             regions: RefCell::default(),
             part_bytes,
             prefetches: properties.prefetches,
+            at_once: properties.reads_at_once,
             config,
             outstanding: Cell::new(0),
             overlaps: Cell::new(0),
@@ -233,7 +236,10 @@ impl<N: Nic> Remote<N> {
         let Some(mut buffer) = self.buffer(bytes)? else { return Ok(None) };
         let wire = &mut *self.wire.borrow_mut();
         let from = RemoteSlice { region, offset: at.offset() };
-        if alone && bytes <= self.part_bytes && buffer.fill(bytes, |into| wire.pair.read_now(&into, &from)) {
+        if alone
+            && bytes <= self.part_bytes
+            && buffer.fill(bytes, |into| wire.pair.read_at_once(&into, &from))
+        {
             self.reads.set(self.reads.get() + 1);
         } else {
             self.post(wire, &mut buffer, from, bytes)?;
@@ -325,7 +331,7 @@ impl<N: Nic> Memory for Remote<N> {
     /// A read over 4 KiB may have to wait until the bytes of another one are dropped: hold no such bytes across a read.
     #[inline]
     async fn read(&self, at: Pointer, bytes: usize) -> Result<Buffer<'_, N>, MemoryError> {
-        Read { remote: self, at, bytes, buffer: None }.await
+        Read { remote: self, at, bytes, prefetched: false, buffer: None }.await
     }
 
     #[inline]
@@ -372,6 +378,8 @@ struct Read<'a, N: Nic> {
     remote: &'a Remote<N>,
     at: Pointer,
     bytes: usize,
+    /// Whether it has prefetched and yielded, where that is what overlaps.
+    prefetched: bool,
     buffer: Option<Buffer<'a, N>>,
 }
 
@@ -384,7 +392,12 @@ impl<'a, N: Nic> Future for Read<'a, N> {
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
             None => {
-                let alone = remote.outstanding.get() == 0 && remote.overlaps.get() == 0;
+                let overlaps = remote.overlaps.get() > 0;
+                if overlaps && remote.at_once && !std::mem::replace(&mut self.prefetched, true) {
+                    remote.prefetch(self.at, self.bytes);
+                    return Poll::Pending;
+                }
+                let alone = remote.outstanding.get() == 0 && (!overlaps || remote.at_once);
                 let Some(buffer) = remote.start(self.at, self.bytes, alone)? else {
                     remote.poll();
                     return Poll::Pending;

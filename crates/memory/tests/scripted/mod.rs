@@ -15,7 +15,9 @@ use std::time::Duration;
 /// What was called, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    Now,
+    /// Of how many bytes at which offset.
+    Prefetch(usize, usize),
+    AtOnce,
     Post,
     Ring,
     /// With how many completions.
@@ -38,21 +40,28 @@ pub struct Script {
     pub allowed: usize,
     /// What becomes of those that complete.
     pub status: Status,
-    /// Whether READs can be carried out at once.
-    pub at_once: bool,
     pub calls: Vec<Call>,
     pairs: u32,
 }
 
 #[derive(Clone)]
 pub struct ScriptedNic {
-    script: Arc<Mutex<Script>>,
+    pub script: Arc<Mutex<Script>>,
     properties: Arc<Properties>,
     pub alive: Arc<AtomicBool>,
 }
 
 impl ScriptedNic {
     pub fn new(transfer_bytes_max: usize) -> Self {
+        Self::with(transfer_bytes_max, false)
+    }
+
+    /// One that can carry out READs at once.
+    pub fn at_once(transfer_bytes_max: usize) -> Self {
+        Self::with(transfer_bytes_max, true)
+    }
+
+    fn with(transfer_bytes_max: usize, reads_at_once: bool) -> Self {
         let properties = Properties {
             provider: "scripted",
             read_order: ReadOrder::Unordered,
@@ -68,13 +77,12 @@ impl ScriptedNic {
             reads_outstanding_max: 16,
             loses_messages: false,
             prefetches: true,
-            reads_at_once: false,
+            reads_at_once,
         };
         let script = Script {
             posted: VecDeque::new(),
             allowed: usize::MAX,
             status: Status::Success,
-            at_once: false,
             calls: Vec::new(),
             pairs: 0,
         };
@@ -95,13 +103,15 @@ impl ScriptedNic {
 }
 
 #[derive(Clone)]
-pub struct Remotely(pub HeapRegion);
+pub struct Remotely(pub HeapRegion, pub Arc<Mutex<Script>>);
 
 impl RemoteRegion for Remotely {
     fn bytes(&self) -> usize {
         self.0.bytes()
     }
-    fn prefetch(&self, _: usize, _: usize) {}
+    fn prefetch(&self, offset: usize, bytes: usize) {
+        self.1.lock().unwrap().calls.push(Call::Prefetch(offset, bytes));
+    }
 }
 
 pub struct Pair {
@@ -202,13 +212,17 @@ impl QueuePair for Pair {
         });
         Ok(())
     }
-    fn read_now(&mut self, into: &LocalSlice<'_, ScriptedNic>, from: &RemoteSlice<'_, ScriptedNic>) -> bool {
+    fn read_at_once(
+        &mut self,
+        into: &LocalSlice<'_, ScriptedNic>,
+        from: &RemoteSlice<'_, ScriptedNic>,
+    ) -> bool {
         let mut script = self.nic.script();
-        if !script.at_once || script.status != Status::Success {
+        if !self.connected || !self.nic.properties.reads_at_once || script.status != Status::Success {
             return false;
         }
         assert!(script.posted.is_empty(), "something is unfinished");
-        script.calls.push(Call::Now);
+        script.calls.push(Call::AtOnce);
         let mut bytes = vec![0; into.bytes];
         from.region.0.copy_out(from.offset, &mut bytes);
         into.region.copy_in(into.offset, &bytes);
