@@ -2,9 +2,18 @@
 //!
 //! Spinning answers soonest. Yielding comes before sleeping so that two busy processes share two cores without paying
 //! for a sleep and a wake-up per message. Sleeping is bounded, so that whatever raises no event is still seen.
+//!
+//! A yield that takes long has let somebody else run on this core: perhaps the very peer that this core waits for. While
+//! that is so, it spins hardly at all, since it would only keep the peer from answering.
 
 use crate::Park;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A yield that takes longer has let somebody else run: two switches between threads take more, and a yield on a core
+/// that nobody else wants takes a fraction.
+const CROWDED_YIELD: Duration = Duration::from_nanos(1500);
+/// The empty polls that a core spins through while others want it.
+const CROWDED_SPINS: u32 = 4;
 
 /// How long a core stays awake without work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +55,14 @@ pub struct Idle {
     empty: u32,
     /// The longest sleep while sources of requests exist that raise no event.
     nap: Option<Duration>,
+    /// Whether the last yield let somebody else run.
+    crowded: bool,
 }
 
 impl Idle {
     /// Starts awake.
     pub fn new(policy: IdlePolicy) -> Self {
-        Self { policy, empty: 0, nap: None }
+        Self { policy, empty: 0, nap: None, crowded: false }
     }
 
     /// There was work: the next empty poll is the first.
@@ -75,7 +86,7 @@ impl Idle {
     /// The same, where the core has something to do after `longest` in any case.
     #[inline]
     pub fn step_at_most(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
-        if self.empty < self.policy.spins {
+        if self.empty < self.policy.spins && !(self.crowded && self.empty >= CROWDED_SPINS) {
             self.empty += 1;
             std::hint::spin_loop();
             return Rest::Spun;
@@ -92,7 +103,9 @@ impl Idle {
     fn rest(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
         if !self.drowsy() {
             self.empty += 1;
+            let start = Instant::now();
             std::thread::yield_now();
+            self.crowded = start.elapsed() > CROWDED_YIELD;
             return Rest::Yielded;
         }
         if !park.prepare() {
@@ -140,6 +153,7 @@ mod tests {
 
     #[test]
     fn spins_then_yields_then_sleeps_until_work_comes() {
+        // A loaded machine makes yields slow, which may cut the spinning short: not with so few spins.
         let (mut idle, park) = (Idle::new(policy()), Notes::default());
         let steps: Vec<Rest> = (0..7).map(|_| idle.step(&park)).collect();
         use Rest::*;
