@@ -14,7 +14,7 @@ use std::{
         mpsc,
     },
     task::{Context, Waker},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -24,6 +24,7 @@ const CALLS: usize = 1_000_000;
 /// For each run of both sides on one thread.
 const WORK_CALLS: usize = 50_000;
 const RUNS: usize = 5;
+const IDLE: Duration = Duration::from_secs(5);
 
 fn serve(
     nic: &ShmNic,
@@ -101,6 +102,13 @@ fn rate(channel: &Channel<ShmNic>, request: &Request<'_>) -> f64 {
     4.0 * CALLS as f64 / start.elapsed().as_secs_f64()
 }
 
+/// Processor time of this process, user and system (proc(5): fields 14 and 15 of stat).
+fn cpu_ticks() -> Result<u64, Error> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?.1.split_whitespace();
+    Ok(fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?)
+}
+
 fn main() -> Result<(), Error> {
     let nic = ShmNic::open()?;
     let value = [7; 32];
@@ -143,6 +151,19 @@ fn main() -> Result<(), Error> {
             rate(&channel, &request) / 1e6
         );
     }
+    let mut woken = Vec::new();
+    for _ in 0..100 {
+        // Long enough for the server to fall asleep.
+        std::thread::sleep(Duration::from_millis(5));
+        let start = Instant::now();
+        block_on(channel.call(&request, |_| ()), &hub, &mut Idle::default())?;
+        woken.push(start.elapsed());
+    }
+    woken.sort();
+    println!("a call that wakes the server: p50 {:?}, p99 {:?}", woken[50], woken[99]);
+    let before = cpu_ticks()?;
+    std::thread::sleep(IDLE);
+    println!("idle for {IDLE:?}: {} ticks of 10 ms of processor time", cpu_ticks()? - before);
     println!("{:?}", channel.counters());
     stop.store(true, Ordering::Relaxed);
     server.join().map_err(|_| "the server thread panicked")?
