@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{self, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, MsgFlags};
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer before its connection is given up.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a client looks for replies, letting others run in between, before it sleeps until one comes. Locus's clients
+/// spin before they sleep, too; waking a sleeper takes longer than serving a request.
+const SPIN: Duration = Duration::from_micros(100);
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -50,23 +54,6 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// A stream socket, set up for requests and replies.
-pub(super) trait Stream: Read + AsFd + AsRawFd {
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
-}
-
-impl Stream for TcpStream {
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        TcpStream::set_nonblocking(self, nonblocking)
-    }
-}
-
-impl Stream for UnixStream {
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        UnixStream::set_nonblocking(self, nonblocking)
-    }
-}
-
 /// Connects to `address` of the server called `peer`.
 pub(super) fn connect<P: Protocol + 'static>(
     address: &Address,
@@ -77,12 +64,10 @@ pub(super) fn connect<P: Protocol + 'static>(
         Address::Tcp(address) => {
             let stream = TcpStream::connect(address).map_err(broken)?;
             stream.set_nodelay(true).map_err(broken)?;
-            stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(broken)?;
             Box::new(Connection::<_, P>::new(stream, peer))
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).map_err(broken)?;
-            stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(broken)?;
             Box::new(Connection::<_, P>::new(stream, peer))
         }
     })
@@ -96,7 +81,7 @@ struct Connection<S, P> {
     replies: Vec<u8>,
     /// The bytes of `replies` that are received and not handled.
     unhandled: std::ops::Range<usize>,
-    /// Since when a nonblocking stream has brought nothing that is awaited.
+    /// Since when the server has sent nothing that is awaited.
     silent_since: Option<Instant>,
     protocol: PhantomData<P>,
 }
@@ -123,11 +108,9 @@ impl Window {
     }
 }
 
-impl<S: Stream, P: Protocol> Target for Connection<S, P> {
+impl<S: AsFd + AsRawFd, P: Protocol> Target for Connection<S, P> {
     fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
         let mut window = Window::new(load);
-        // An open loop must not sleep in a read while another operation becomes due.
-        self.stream.set_nonblocking(load.is_open_loop()).map_err(|e| self.broken(e))?;
         loop {
             let next = self.draw(load, &mut window);
             self.send(load, &mut window)?;
@@ -144,7 +127,7 @@ impl<S: Stream, P: Protocol> Target for Connection<S, P> {
     }
 }
 
-impl<S: Stream, P: Protocol> Connection<S, P> {
+impl<S: AsFd + AsRawFd, P: Protocol> Connection<S, P> {
     fn new(stream: S, peer: &'static str) -> Self {
         let (requests, replies) = (Vec::with_capacity(READ_BYTES), vec![0; READ_BYTES]);
         Self { stream, peer, requests, replies, unhandled: 0..0, silent_since: None, protocol: PhantomData }
@@ -181,7 +164,7 @@ impl<S: Stream, P: Protocol> Connection<S, P> {
                 Ok(bytes) => sent += bytes,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
-                    if self.wait_for_room()?.contains(PollFlags::POLLIN) {
+                    if self.sleep_until(PollFlags::POLLIN | PollFlags::POLLOUT)?.contains(PollFlags::POLLIN) {
                         self.receive(load, window)?;
                     }
                 }
@@ -192,34 +175,11 @@ impl<S: Stream, P: Protocol> Connection<S, P> {
         Ok(())
     }
 
-    /// Waits until something can be written or read.
-    fn wait_for_room(&self) -> Result<PollFlags, BenchError> {
-        let mut ready = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
-        let limit = PollTimeout::try_from(ANSWER_LIMIT).expect("is a few seconds");
-        match poll::poll(&mut ready, limit) {
-            Ok(0) => Err(self.broken(io::ErrorKind::TimedOut.into())),
-            Ok(_) => Ok(ready[0].revents().unwrap_or(PollFlags::empty())),
-            Err(Errno::EINTR) => Ok(PollFlags::empty()),
-            Err(error) => Err(self.broken(error.into())),
-        }
-    }
-
-    /// Reads once and handles all whole replies. Without any, a blocking stream waits and a nonblocking one returns.
+    /// Reads once and handles all whole replies.
     fn receive(&mut self, load: &Load, window: &mut Window) -> Result<(), BenchError> {
         self.make_room();
-        match self.stream.read(&mut self.replies[self.unhandled.end..]) {
-            Ok(0) => return Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
-            Ok(bytes) => {
-                self.unhandled.end += bytes;
-                self.silent_since = None;
-            }
-            Err(error) if load.is_open_loop() && may_go_on(&error, &mut self.silent_since) => {
-                std::hint::spin_loop();
-                return Ok(());
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(self.broken(error)),
-        }
+        // An open loop must not sleep while another operation becomes due.
+        self.unhandled.end += self.read(!load.is_open_loop())?;
         let bytes = &self.replies[self.unhandled.clone()];
         let mut handled = 0;
         while !window.awaited.is_empty() {
@@ -234,6 +194,46 @@ impl<S: Stream, P: Protocol> Connection<S, P> {
         }
         self.unhandled.start += handled;
         Ok(())
+    }
+
+    /// Reads what has come, waiting for something if `wait`.
+    fn read(&mut self, wait: bool) -> Result<usize, BenchError> {
+        loop {
+            let room = &mut self.replies[self.unhandled.end..];
+            match socket::recv(self.stream.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
+                Ok(bytes) => {
+                    self.silent_since = None;
+                    return Ok(bytes);
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
+                    if silence > ANSWER_LIMIT {
+                        return Err(self.broken(io::ErrorKind::TimedOut.into()));
+                    } else if !wait {
+                        return Ok(0);
+                    } else if silence < SPIN {
+                        std::thread::yield_now();
+                    } else {
+                        self.sleep_until(PollFlags::POLLIN)?;
+                    }
+                }
+                Err(error) => return Err(self.broken(error.into())),
+            }
+        }
+    }
+
+    /// Sleeps until one of `events` happens.
+    fn sleep_until(&self, events: PollFlags) -> Result<PollFlags, BenchError> {
+        let mut ready = [PollFd::new(self.stream.as_fd(), events)];
+        let limit = PollTimeout::try_from(ANSWER_LIMIT).expect("is a few seconds");
+        match poll::poll(&mut ready, limit) {
+            Ok(0) => Err(self.broken(io::ErrorKind::TimedOut.into())),
+            Ok(_) => Ok(ready[0].revents().unwrap_or(PollFlags::empty())),
+            Err(Errno::EINTR) => Ok(PollFlags::empty()),
+            Err(error) => Err(self.broken(error.into())),
+        }
     }
 
     /// Moves what is unhandled to the front, and grows the buffer if it is full of the beginning of one reply.
@@ -251,7 +251,7 @@ impl<S: Stream, P: Protocol> Connection<S, P> {
 
     fn broken(&self, source: io::Error) -> BenchError {
         let source = match source.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
+            io::ErrorKind::TimedOut => io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
             ),
@@ -259,12 +259,6 @@ impl<S: Stream, P: Protocol> Connection<S, P> {
         };
         BenchError::Connection { peer: self.peer.into(), source }
     }
-}
-
-/// Whether a read that brought nothing may be tried again at once.
-fn may_go_on(error: &io::Error, silent_since: &mut Option<Instant>) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
-        && silent_since.get_or_insert_with(Instant::now).elapsed() < ANSWER_LIMIT
 }
 
 /// Takes `reply` as that to the request sent first.

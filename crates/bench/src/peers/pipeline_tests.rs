@@ -8,7 +8,7 @@ use crate::load::{LoadSettings, Pace};
 use crate::trace::Trace;
 use crate::workload::Workload;
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -86,7 +86,6 @@ fn answer(input: &mut Vec<u8>, records: &mut HashMap<Vec<u8>, Vec<u8>>) -> (Vec<
 }
 
 fn drive(load: &Load, stream: UnixStream) -> Result<(), BenchError> {
-    stream.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();
     Connection::<_, Memcached>::new(stream, "the test's server").drive(load)
 }
 
