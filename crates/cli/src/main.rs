@@ -1,3 +1,118 @@
-//! The locus command.
+//! The locus command: serves a store, and works with one that is served.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod bench;
+mod connect;
+mod designs;
+mod info;
+mod load;
+mod output;
+mod records;
+mod serve;
+mod size;
+mod stats;
+mod token;
+
+use clap::{Parser, Subcommand};
+use std::{ffi::OsString, process::ExitCode};
+
+/// An in-memory store whose clients read the server's memory themselves.
+#[derive(Parser, Debug)]
+#[command(
+    name = "locus",
+    version,
+    after_help = "Exit status: 0 done; 1 the key is absent, or lines were bad and skipped; 2 wrong usage; 3 failed.
+
+Examples:
+  locus serve &
+  locus put greeting 'hello, world'
+  locus get greeting
+  locus load records.tsv
+  locus COMMAND --help"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serve a store until Ctrl-C; its data is kept in memory only
+    Serve(serve::ServeArgs),
+    /// Write the value of a key to standard output, as it is
+    Get(records::GetArgs),
+    /// Store a value under a key
+    Put(records::PutArgs),
+    /// Remove a key
+    Del(records::DelArgs),
+    /// Store the records of a TSV, CSV or NDJSON file
+    Load(load::LoadArgs),
+    /// Refused: no design that this release has keeps its keys in order
+    Scan(ScanArgs),
+    /// Say what a server has counted
+    Stats(stats::StatsArgs),
+    /// List the published designs that run
+    Designs,
+    /// Say what this machine offers, what is wrong with it, and what to do
+    Info,
+    /// Measure designs and other stores side by side
+    Bench(bench::BenchArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct ScanArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    any: Vec<OsString>,
+}
+
+/// How a command ended, if it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// As asked.
+    Done,
+    /// The key is absent, or not every line was good.
+    Partly,
+}
+
+fn main() -> ExitCode {
+    locus_bench::become_reader_if_asked();
+    match run(Arguments::parse().command) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Partly) => ExitCode::from(1),
+        // Whoever read our output has seen enough of it.
+        Err(error) if output::broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("locus: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Get(arguments) => records::get(&arguments),
+        Command::Put(arguments) => records::put(&arguments),
+        Command::Del(arguments) => records::del(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Scan(_) => anyhow::bail!(
+            "scan needs a design that keeps keys in order, and those of this release ({}) are hash tables: \
+             fetch records by key, with `locus get`",
+            locus::DESIGNS.iter().map(|design| design.name).collect::<Vec<_>>().join(", ")
+        ),
+        Command::Stats(arguments) => stats::run(&arguments),
+        Command::Designs => designs::run(),
+        Command::Info => info::run(),
+        Command::Bench(arguments) => bench::run(arguments).map(|()| Outcome::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_make_sense() {
+        super::Arguments::command().debug_assert();
+    }
+}

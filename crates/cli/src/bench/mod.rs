@@ -1,0 +1,145 @@
+//! `locus bench`: measures designs and peers side by side, and prints one table.
+
+mod system;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
+use locus_store::{DESIGNS, Design};
+use std::path::PathBuf;
+use system::{LocusStarter, Place};
+
+/// What to measure. The defaults are those of a quick look.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
+  locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
+  locus bench --design pilaf-vo --window 1,16 --peers memcached-unix,redis-unix --json rows.json")]
+pub struct BenchArgs {
+    /// Designs, or `all`
+    #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
+    design: Vec<String>,
+    /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
+    #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
+    fabric: String,
+    /// Beside pilaf, bare READs of the same sizes at random places of the same memory: the limit under a get
+    #[arg(long)]
+    raw: bool,
+    /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write)
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c", value_name = "NAME")]
+    workload: Vec<Workload>,
+    /// zipfian, uniform or latest, in place of the workload's own
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<Distribution>,
+    /// Records loaded before measuring
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u64,
+    /// Length of keys
+    #[arg(long, default_value_t = 16)]
+    key_bytes: usize,
+    /// Length of values
+    #[arg(long, default_value_t = 64)]
+    value_bytes: usize,
+    /// Connections, each with a thread of its own
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// Operations outstanding per client; several widths are measured one after the other
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    window: Vec<usize>,
+    /// Cores of the Locus server
+    #[arg(long, default_value_t = 1)]
+    server_cores: usize,
+    /// Open loop: operations per second of all clients together
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long each measurement takes
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// How long each measurement warms up before
+    #[arg(long, default_value_t = 0.5)]
+    warmup_seconds: f64,
+    /// Measurements of each row, which then has the medians
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Check every byte of what is read, not its length alone
+    #[arg(long)]
+    verify: bool,
+    /// Record the latency of one operation in this many
+    #[arg(long, default_value_t = 1)]
+    latency_every: u32,
+    /// memcached, memcached-unix, redis, redis-unix, lmdb
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    peers: Vec<PeerKind>,
+    /// Keep Locus's memory on pages of the base size
+    #[arg(long)]
+    small_pages: bool,
+    /// Seed of the operations drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also write the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the benchmark and prints the table. An error if a row could not be measured.
+pub fn run(arguments: BenchArgs) -> anyhow::Result<()> {
+    let options = arguments.options();
+    let mut starters = arguments.starters()?;
+    starters.extend(arguments.peers.iter().map(|peer| peer.starter()));
+    let report = locus_bench::run(&options, &starters)?;
+    println!("{report}");
+    if let Some(file) = &arguments.json {
+        std::fs::write(file, report.to_json()).with_context(|| format!("writing {}", file.display()))?;
+    }
+    if !report.is_complete() {
+        bail!("some rows could not be measured, or had errors: see the table");
+    }
+    Ok(())
+}
+
+impl BenchArgs {
+    fn options(&self) -> BenchOptions {
+        BenchOptions {
+            workloads: self.workload.clone(),
+            distribution: self.distribution,
+            records: self.records,
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            clients: self.clients,
+            windows: self.window.clone(),
+            server_cores: self.server_cores,
+            rate: self.rate,
+            seconds: self.seconds,
+            warmup_seconds: self.warmup_seconds,
+            runs: self.runs,
+            verify: self.verify,
+            latency_every: self.latency_every,
+            peers: self.peers.clone(),
+            seed: self.seed,
+            ..BenchOptions::default()
+        }
+    }
+
+    fn starters(&self) -> anyhow::Result<Vec<Box<dyn Starter>>> {
+        let place = match self.fabric.as_str() {
+            "shm" => Place::Own { small_pages: self.small_pages },
+            address => Place::Running(address.parse()?),
+        };
+        let mut starters: Vec<Box<dyn Starter>> = Vec::new();
+        for name in &self.design {
+            let designs: &[Design] = match (name.as_str(), Design::find(name)) {
+                ("all", _) => DESIGNS,
+                (_, Some(design)) => std::slice::from_ref(design),
+                (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
+            };
+            for design in designs {
+                starters.push(Box::new(LocusStarter { design, raw: false, place: place.clone() }));
+            }
+        }
+        if self.raw {
+            let design = Design::find("pilaf").expect("a row of the table");
+            starters.push(Box::new(LocusStarter { design, raw: true, place }));
+        }
+        Ok(starters)
+    }
+}

@@ -1,0 +1,40 @@
+//! How commands find a server: the addresses and the token that they share.
+
+use crate::token;
+use clap::Args;
+use locus::{ClientConfig, Table};
+use std::path::PathBuf;
+
+/// Where the server is.
+#[derive(Args, Debug)]
+pub struct Connect {
+    /// Address of the server, as it printed it; several times for a store of several servers, in the same order for
+    /// all clients [default: shm:$XDG_RUNTIME_DIR/locus.sock, or shm:/tmp/locus-UID.sock without that]
+    #[arg(long, value_name = "ADDR")]
+    connect: Vec<String>,
+    /// The server's token file, if it has one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl Connect {
+    /// Connects, with up to `window` operations under way.
+    pub fn table(&self, window: usize) -> anyhow::Result<Table> {
+        let token = self.token_file.as_deref().map(token::read).transpose()?.unwrap_or_default();
+        let config = ClientConfig { token, window, ..ClientConfig::default() };
+        Ok(locus::connect_with(&self.addresses(), config)?)
+    }
+
+    /// The addresses given, or the default.
+    pub fn addresses(&self) -> Vec<String> {
+        if self.connect.is_empty() { vec![default_address()] } else { self.connect.clone() }
+    }
+}
+
+/// Where this user's server is when nothing is said.
+pub fn default_address() -> String {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        Some(directory) => format!("shm:{}", PathBuf::from(directory).join("locus.sock").display()),
+        None => format!("shm:/tmp/locus-{}.sock", rustix::process::getuid().as_raw()),
+    }
+}

@@ -1,0 +1,147 @@
+//! `locus serve`: a server, until it is told to stop.
+
+use crate::{Outcome, connect::default_address, output::aligned, size, token};
+use anyhow::Context;
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use locus::{DESIGNS, Design, PagePolicy, Server, ServerConfig};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{io::Write, path::PathBuf, sync::Arc, sync::atomic::AtomicBool};
+
+/// What to serve, and where.
+#[derive(Args, Debug)]
+#[command(after_help = "The data is kept in memory only: it is gone when the server ends.
+Only processes of the same user reach the socket (mode 0600). With --token-file a client must also show the
+content of that file; if it does not exist, it is made, with mode 0600 and a random token.
+
+Examples:
+  locus serve
+  locus serve --design pilaf-vo --listen shm:/tmp/locus.sock --cores 2 --memory 16GiB
+  locus serve --token-file ~/.locus-token     (then: locus get --token-file ~/.locus-token KEY)")]
+pub struct ServeArgs {
+    /// Which design; `locus designs` explains them
+    #[arg(long, value_name = "NAME", default_value = "pilaf", value_parser = designs())]
+    design: &'static Design,
+    /// Where to listen; may be given several times
+    /// [default: shm:$XDG_RUNTIME_DIR/locus.sock, or shm:/tmp/locus-UID.sock without that]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// Cores that serve; each owns a share of the keys
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().cores)]
+    cores: usize,
+    /// How much memory the data may take; it is reserved as needed
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size::parse)]
+    memory: usize,
+    /// The longest value
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
+    value_bytes_max: usize,
+    /// How many clients may be connected at once
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().clients_max)]
+    clients_max: usize,
+    /// How many requests of one client may be unanswered per core
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().window)]
+    window: usize,
+    /// Keep the data on pages of the base size, not on huge ones, for comparison
+    #[arg(long)]
+    small_pages: bool,
+    /// A file with a token that clients must show; made if it does not exist
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+fn designs() -> impl TypedValueParser<Value = &'static Design> {
+    let names = DESIGNS.iter().map(|design| PossibleValue::new(design.name).help(design.summary));
+    PossibleValuesParser::new(names).map(|name| Design::find(&name).expect("one of the possible values"))
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(arguments: ServeArgs) -> anyhow::Result<Outcome> {
+    // Taken before anything is made that a signal should clean up.
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second signal ends the process at once, the first only says so.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
+        signal_hook::flag::register(signal, stopping.clone())?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
+    let (token, made) = match arguments.token_file.as_deref().map(token::read_or_make).transpose()? {
+        Some((token, made)) => (Some(token), made),
+        None => (None, false),
+    };
+    let addresses =
+        if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen.clone() };
+    let server = Server::start(config(&arguments, token), &addresses)?;
+    // A server goes on when nobody reads what it says.
+    let _ = std::io::stdout().lock().write_all(describe(&arguments, &server, made).as_bytes());
+    let _ = std::io::stdout().flush();
+    let signal = signals.forever().next();
+    drop(server);
+    let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("a signal");
+    eprintln!("locus: stopped by {name}");
+    Ok(Outcome::Done)
+}
+
+fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
+    let defaults = ServerConfig::default();
+    // The first regions of all cores must fit a small limit, too.
+    let share = arguments.memory / arguments.cores.max(1) / 4;
+    ServerConfig {
+        design: arguments.design,
+        cores: arguments.cores,
+        memory_bytes: arguments.memory,
+        region_bytes: share.clamp(1 << 20, defaults.region_bytes),
+        value_bytes_max: arguments.value_bytes_max,
+        clients_max: arguments.clients_max,
+        window: arguments.window,
+        pages: if arguments.small_pages { PagePolicy::Base } else { PagePolicy::PreferHuge },
+        token,
+    }
+}
+
+fn describe(arguments: &ServeArgs, server: &Server, token_made: bool) -> String {
+    let statistics = server.stats();
+    let design = arguments.design;
+    let mut rows = vec![("design", format!("{}: {}", design.name, design.summary))];
+    rows.extend(server.addresses().iter().map(|address| ("address", address.clone())));
+    rows.push(("cores", arguments.cores.to_string()));
+    rows.push((
+        "memory",
+        format!(
+            "up to {}; {} reserved so far, on {}",
+            size::show(statistics.memory_limit_bytes),
+            size::show(statistics.region_bytes),
+            statistics.pages
+        ),
+    ));
+    rows.push((
+        "limits",
+        format!(
+            "keys of 1 B to 1 KiB, values to {}, {} clients",
+            size::show(arguments.value_bytes_max as u64),
+            arguments.clients_max
+        ),
+    ));
+    let token = arguments.token_file.as_ref().map(|path| path.display());
+    rows.push((
+        "access",
+        match &token {
+            Some(path) if token_made => format!("this user, with the token in {path} (made just now)"),
+            Some(path) => format!("this user, with the token in {path}"),
+            None => "this user".to_owned(),
+        },
+    ));
+    let with_token = token.map_or(String::new(), |path| format!(" --token-file {path}"));
+    let address = server.addresses().first().map_or("", |address| address.as_str());
+    rows.push(("try", format!("locus put --connect {address}{with_token} greeting 'hello, world'")));
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "locus {version}\n{}serving (process {}); the data is in memory only, and Ctrl-C ends both\n",
+        aligned(rows),
+        std::process::id()
+    )
+}
