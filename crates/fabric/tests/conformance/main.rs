@@ -8,6 +8,7 @@
 //! To hold another provider to it, implement [`Provider`] and add a line to `main`.
 
 mod access;
+mod at_once;
 mod atomics;
 mod datagram;
 mod declared;
@@ -83,6 +84,7 @@ fn cases<N: Nic>() -> Vec<Case<N>> {
     let subjects = [
         legality::cases(),
         transfer::cases(),
+        at_once::cases(),
         inline::cases(),
         messages::cases(),
         unready::cases(),

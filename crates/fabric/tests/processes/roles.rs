@@ -3,7 +3,7 @@
 use locus_fabric::{
     Access, Address, Completion, CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, PagePolicy,
     Payload, QueuePair, QueuePairConfig, Region, RemoteSlice, SendRequest, Status, Transport, Verb,
-    shm::ShmNic,
+    shm::{ShmCompletionQueue, ShmLink, ShmNic, ShmQueuePair, ShmRegion, ShmRemoteRegion},
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,12 +17,6 @@ use std::{
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The length of the region that a server lets its clients read, in bytes.
 pub const READABLE_BYTES: usize = 64 << 10;
-
-pub type Link_ = <ShmNic as Nic>::Link;
-pub type Region_ = <ShmNic as Nic>::Region;
-pub type RemoteRegion_ = <ShmNic as Nic>::RemoteRegion;
-pub type CompletionQueue_ = <ShmNic as Nic>::CompletionQueue;
-pub type QueuePair_ = <ShmNic as Nic>::QueuePair;
 
 /// Tries again until there is an answer.
 pub fn wait<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
@@ -137,11 +131,11 @@ impl Drop for Actor {
 /// One end of a link with a queue pair, a region for its buffers and what the server grants.
 pub struct Client {
     pub nic: ShmNic,
-    pub link: Link_,
-    pub queue_pair: QueuePair_,
-    pub queue: CompletionQueue_,
-    pub buffers: Region_,
-    pub readable: RemoteRegion_,
+    pub link: ShmLink,
+    pub queue_pair: ShmQueuePair,
+    pub queue: ShmCompletionQueue,
+    pub buffers: ShmRegion,
+    pub readable: ShmRemoteRegion,
     /// With what `readable` was imported, for forgers.
     pub readable_facts: Facts,
 }
@@ -304,7 +298,7 @@ fn serve(address: &Address) {
 }
 
 /// Serves one client until it is gone.
-pub fn serve_client(nic: &ShmNic, link: &Link_, region: &Region_) {
+pub fn serve_client(nic: &ShmNic, link: &ShmLink, region: &ShmRegion) {
     let Ok(Some((message, facts))) = link.receive(PATIENCE) else { return };
     assert_eq!(message, b"hello");
     let mut queue = nic.create_completion_queue(256).expect("a completion queue");
@@ -339,7 +333,7 @@ pub fn serve_client(nic: &ShmNic, link: &Link_, region: &Region_) {
 }
 
 /// Sends a message back and posts its RECV again.
-fn reply(queue_pair: &mut QueuePair_, buffers: &Region_, received: &Completion) {
+fn reply(queue_pair: &mut ShmQueuePair, buffers: &ShmRegion, received: &Completion) {
     let offset = received.id as usize * 1024;
     let mut message = vec![0; (received.bytes as usize).min(1024)];
     buffers.copy_out(offset, &mut message);
