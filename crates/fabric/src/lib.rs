@@ -18,7 +18,8 @@ pub use address::Address;
 pub use error::{FabricError, PostError};
 pub use locus_runtime::Park;
 pub use nic::{
-    CompletionQueue, Facts, Link, Listener, LocalSlice, Nic, QueuePair, Region, RemoteRegion, RemoteSlice,
+    CompletionQueue, ControlMessage, Facts, Link, Listener, LocalSlice, Nic, QueuePair, Region, RemoteRegion,
+    RemoteSlice,
 };
 pub use verbs::{
     Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig,

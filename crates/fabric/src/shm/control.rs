@@ -5,7 +5,10 @@
 //! back, a region or a link: peers are told its value, and whatever it stands for is theirs to use while the word has
 //! that value. Values never repeat, so a token's place is used again.
 
-use super::mapping::{self, Mapping, Rights};
+use super::{
+    mapping::{self, Mapping, Rights},
+    word::Word,
+};
 use crate::FabricError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{
@@ -171,12 +174,8 @@ impl Token {
     }
 
     /// Takes back what the token stands for.
-    ///
-    /// A peer loads the data, then passes an acquire fence, then loads this word. If it saw any store that follows this
-    /// call, the release fence here and the fence there make it see the word changed as well.
     pub(crate) fn revoke(&self) {
-        self.word().store(0, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        revoke(self.word());
     }
 
     /// Whether it still stands.
@@ -194,6 +193,22 @@ impl Drop for Token {
         self.revoke();
         self.control.lock().tokens.push(self.index);
     }
+}
+
+/// The owner's half of taking something back. Whatever the owner stores afterwards, a peer that sees it also sees this:
+/// the peer loads the data, passes an acquire fence and then loads the word, and the release fence here comes between the
+/// word and the data.
+pub(crate) fn revoke<W: Word>(word: &W) {
+    word.store(0, Ordering::Release);
+    // SeqCst includes release, and lets the owner's later loads come after as well.
+    W::fence(Ordering::SeqCst);
+}
+
+/// The peer's half: whether all that was loaded before this call was loaded while the word still had its value.
+#[inline(always)]
+pub(crate) fn stands<W: Word>(word: &W, value: u64) -> bool {
+    W::fence(Ordering::Acquire);
+    word.load(Ordering::Relaxed) == value
 }
 
 /// The control area of a peer, which we can only load from.

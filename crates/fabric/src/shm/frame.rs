@@ -2,7 +2,7 @@
 //! The descriptors of all facts travel with the head. Whatever arrives is checked against limits before anything is
 //! allocated for it.
 
-use crate::Facts;
+use crate::{ControlMessage, Facts};
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
@@ -124,7 +124,7 @@ pub(crate) struct Assembler {
 impl Assembler {
     /// Takes what has arrived, without blocking. `None`: the frame is not complete yet. Never reads beyond the frame, so
     /// that descriptors belong to the frame they arrive with.
-    pub(crate) fn receive(&mut self, socket: impl AsFd) -> Result<Option<(Vec<u8>, Vec<Facts>)>, Broken> {
+    pub(crate) fn receive(&mut self, socket: impl AsFd) -> Result<Option<ControlMessage>, Broken> {
         let socket = socket.as_fd();
         loop {
             let missing = match self.decoded {
@@ -154,7 +154,7 @@ impl Assembler {
     }
 
     /// Takes a complete frame apart.
-    fn split(mut self, head: Head) -> Result<(Vec<u8>, Vec<Facts>), &'static str> {
+    fn split(mut self, head: Head) -> Result<ControlMessage, &'static str> {
         if self.handles.len() != head.handles {
             return Err("its message came without the descriptors it announced (see ulimit -n)");
         }

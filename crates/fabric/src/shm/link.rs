@@ -11,7 +11,7 @@ use super::{
     listener::AddressLock,
     wire::{Record, VERSION},
 };
-use crate::{FabricError, Facts, Link};
+use crate::{ControlMessage, FabricError, Facts, Link};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -76,7 +76,7 @@ pub(crate) fn hello(nic: &ShmNic, token: &Token) -> Result<Facts, FabricError> {
 }
 
 /// Understands a peer's hello; an error says what is wrong with it.
-pub(crate) fn greet(socket: &UnixStream, hello: (Vec<u8>, Vec<Facts>)) -> Result<Peer, String> {
+pub(crate) fn greet(socket: &UnixStream, hello: ControlMessage) -> Result<Peer, String> {
     let [facts] = <[Facts; 1]>::try_from(hello.1).map_err(|_| "its hello carries no facts")?;
     let version = facts.bytes.get(1..9).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     if version != Some(VERSION) {
@@ -201,7 +201,7 @@ impl Link for ShmLink {
         sent
     }
 
-    fn receive(&self, timeout: Duration) -> Result<Option<(Vec<u8>, Vec<Facts>)>, FabricError> {
+    fn receive(&self, timeout: Duration) -> Result<Option<ControlMessage>, FabricError> {
         let mut assembler = lock(&self.inner.receiving);
         let received = receive_frame(&self.inner.socket, &mut assembler, timeout, &|| self.inner.name());
         if received.is_err() {
@@ -298,7 +298,7 @@ fn receive_frame(
     assembler: &mut Assembler,
     timeout: Duration,
     peer: &dyn Fn() -> String,
-) -> Result<Option<(Vec<u8>, Vec<Facts>)>, FabricError> {
+) -> Result<Option<ControlMessage>, FabricError> {
     let deadline = Instant::now() + timeout;
     loop {
         match assembler.receive(socket) {

@@ -15,7 +15,7 @@ use rustix::{
     fd::OwnedFd,
     fs::{FlockOperation, Mode, OFlags},
     io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::Timeout},
 };
 use std::{
     fs::File,
@@ -117,7 +117,7 @@ fn clear(socket: &Path) -> Result<(), FabricError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(socket) {
+    match dial(socket, Duration::ZERO) {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
         _ => return Err(taken("a program that is not this one uses the socket: listen at another path")),
     }
@@ -214,7 +214,7 @@ impl ShmListener {
 
     /// Makes a link with somebody who said hello. A peer of another version still gets our hello, so that it can say
     /// what is wrong on its side too.
-    fn admit(&self, socket: UnixStream, hello: (Vec<u8>, Vec<crate::Facts>)) -> Result<ShmLink, FabricError> {
+    fn admit(&self, socket: UnixStream, hello: crate::ControlMessage) -> Result<ShmLink, FabricError> {
         let token = self.nic.control().take_token()?;
         link::send_frame(&socket, b"", vec![link::hello(&self.nic, &token)?], &|| peer_name(&socket))?;
         let peer = link::greet(&socket, hello)
@@ -272,9 +272,26 @@ impl Drop for ShmListener {
     }
 }
 
+/// Connects to a socket; waits no longer than so if too many others wait there already.
+fn dial(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = if patience.is_zero() { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        flags | SocketFlags::CLOEXEC,
+        None,
+    )?;
+    if !patience.is_zero() {
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
+}
+
 /// Connects to whoever serves a path.
 pub(crate) fn connect(nic: &ShmNic, path: &Path) -> Result<ShmLink, FabricError> {
-    let socket = UnixStream::connect(path).map_err(|error| not_served(path, &error))?;
+    let socket = dial(path, HELLO_TIMEOUT).map_err(|error| not_served(path, &error))?;
     ShmLink::introduce(nic, socket).map_err(|error| match error {
         FabricError::NotServed { reason, .. } => FabricError::NotServed { address: name(path), reason },
         FabricError::PeerLost { peer } => FabricError::NotServed {
@@ -297,7 +314,9 @@ fn not_served(path: &Path, error: &std::io::Error) -> FabricError {
         ErrorKind::PermissionDenied => {
             "it belongs to another user: run as the user who started the server".into()
         }
-        ErrorKind::WouldBlock => "too many connections wait for its server: try again".into(),
+        ErrorKind::WouldBlock => {
+            "too many connections wait for its server, which is stopped or overloaded: try again".into()
+        }
         _ => error.to_string(),
     };
     FabricError::NotServed { address: name(path), reason }

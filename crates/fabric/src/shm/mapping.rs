@@ -22,6 +22,9 @@ pub(crate) const HUGE_BYTES: usize = 2 << 20;
 /// Memory that is left to the rest of the system when a reservation is checked.
 const SPARE_BYTES: u64 = 64 << 20;
 
+/// What `fstatfs` says of a memfd of ordinary memory.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// Who may store through a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
@@ -276,6 +279,11 @@ pub(crate) fn import(file: BorrowedFd<'_>, bytes: usize, rights: Rights) -> Resu
     let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "its descriptor is not a memfd")?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err("its memory is not sealed against changes of length");
+    }
+    // Only the memory of tmpfs: a huge page that is missing from hugetlbfs would be a signal.
+    let system = rustix::fs::fstatfs(file).map_err(|_| "its descriptor cannot be examined")?;
+    if system.f_type != TMPFS_MAGIC {
+        return Err("its descriptor is not a memfd of ordinary memory");
     }
     let stat = rustix::fs::fstat(file).map_err(|_| "its descriptor cannot be examined")?;
     if stat.st_size != bytes as i64 || bytes == 0 || !bytes.is_multiple_of(page_bytes()) {

@@ -27,6 +27,8 @@ mod link;
 mod listener;
 mod mapping;
 mod message;
+#[cfg(all(test, loom))]
+mod models;
 mod queue_pair;
 mod receive_queue;
 mod region;

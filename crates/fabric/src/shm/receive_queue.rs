@@ -13,6 +13,10 @@ use crate::{Completion, LocalSlice, Opcode, PostError, QueuePairState, Status, T
 /// The GRH that precedes each datagram in its buffer, in bytes. Here it is all zeroes.
 pub(crate) const GRH_BYTES: usize = 40;
 
+/// How many messages of one ring are taken per poll. A peer could otherwise hold us here: old headers that it makes valid
+/// again come round without end.
+const MESSAGES_MAX: usize = 256;
+
 /// A posted RECV.
 #[derive(Clone, Copy, Debug)]
 struct Receive {
@@ -88,7 +92,7 @@ impl Core {
     fn drain(&mut self, index: usize) {
         let mut acknowledge = false;
         let mut taken = false;
-        loop {
+        for _ in 0..MESSAGES_MAX {
             let Some(inbound) = self.inbound.get(index).filter(|inbound| !inbound.spoken()) else { return };
             match inbound.peek(self.config.message_bytes) {
                 Ok(None) => break,

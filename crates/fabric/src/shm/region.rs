@@ -5,7 +5,7 @@
 //! private memory. What is granted can be taken back through the region's token.
 
 use super::{
-    control::{Control, PeerControl, Token},
+    control::{self, Control, PeerControl, Token},
     copy::{self, Neighbours, Sink},
     mapping::{self, HUGE_BYTES, Mapping, Rights},
     wire::Record,
@@ -16,7 +16,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering, fence},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -218,9 +218,7 @@ impl Imported {
     /// Whether what was copied from the region before this call was still the region's.
     #[inline(always)]
     pub(crate) fn stands(&self) -> bool {
-        // Acquire: the word is loaded after the data. See `Token::revoke` for the other half.
-        fence(Ordering::Acquire);
-        self.control.word(self.token).load(Ordering::Relaxed) == self.value
+        control::stands(self.control.word(self.token), self.value)
     }
 
     /// Whether a queue pair of a link may touch a range.

@@ -8,6 +8,8 @@ pub(crate) trait Word {
     fn load(&self, ordering: Ordering) -> u64;
     /// Stores it.
     fn store(&self, word: u64, ordering: Ordering);
+    /// A fence of the same world.
+    fn fence(ordering: Ordering);
 }
 
 impl Word for std::sync::atomic::AtomicU64 {
@@ -20,9 +22,14 @@ impl Word for std::sync::atomic::AtomicU64 {
     fn store(&self, word: u64, ordering: Ordering) {
         Self::store(self, word, ordering);
     }
+
+    #[inline(always)]
+    fn fence(ordering: Ordering) {
+        std::sync::atomic::fence(ordering);
+    }
 }
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 impl Word for loom::sync::atomic::AtomicU64 {
     fn load(&self, ordering: Ordering) -> u64 {
         Self::load(self, ordering)
@@ -30,5 +37,9 @@ impl Word for loom::sync::atomic::AtomicU64 {
 
     fn store(&self, word: u64, ordering: Ordering) {
         Self::store(self, word, ordering);
+    }
+
+    fn fence(ordering: Ordering) {
+        loom::sync::atomic::fence(ordering);
     }
 }
