@@ -87,14 +87,31 @@ impl<F: Future> Lanes<'_, F> {
 pub fn interleave<F: Future>(
     lanes: usize,
     futures: impl IntoIterator<Item = F>,
-    mut done: impl FnMut(usize, F::Output),
+    done: impl FnMut(usize, F::Output),
 ) {
-    let (mut futures, mut next) = (futures.into_iter(), 0);
+    interleave_idling(lanes, futures, done, |_| ());
+}
+
+/// The same, where futures may wait for a peer: `fruitless` is called after each turn in which none finished, with how
+/// many such turns there were in a row, and may idle.
+#[inline]
+pub fn interleave_idling<F: Future>(
+    lanes: usize,
+    futures: impl IntoIterator<Item = F>,
+    mut done: impl FnMut(usize, F::Output),
+    mut fruitless: impl FnMut(u32),
+) {
+    let (mut futures, mut next, mut turns) = (futures.into_iter(), 0, 0);
     let mut context = Context::from_waker(Waker::noop());
     let mut places = lanes!(F);
     places.fill(lanes, &mut futures, &mut next);
     while places.live != 0 {
-        places.turn(&mut context, &mut futures, &mut next, &mut done);
+        if places.turn(&mut context, &mut futures, &mut next, &mut done) {
+            turns = 0;
+        } else {
+            turns += 1;
+            fruitless(turns);
+        }
     }
 }
 

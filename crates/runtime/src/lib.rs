@@ -17,6 +17,6 @@ pub use block_on::block_on;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use executor::{Core, Sleep, Task, TooManyTasks, YieldNow, yield_now};
 pub use idle::{Idle, IdlePolicy, Rest};
-pub use interleave::{LANES_MAX, interleave, interleave_async};
+pub use interleave::{LANES_MAX, interleave, interleave_async, interleave_idling};
 pub use park::{Park, ThreadPark};
 pub use timers::{Timers, TimersFull};

@@ -104,6 +104,11 @@ impl<'m, M: Memory> Search<'m, '_, M> {
             let mut unverified = 0;
             let row = loop {
                 let bytes = self.memory.read(at, super::ROW_BYTES).await?;
+                // What the row points to is fetched while the row is verified; a wrong guess costs a line or two.
+                let guess = Row::decode(&bytes, at, table.epoch, false).filter(|row| row.may_hold(self.key));
+                if let Some(guess) = guess.filter(|_| M::TEARS) {
+                    self.memory.prefetch(guess.extent().at, guess.extent().bytes);
+                }
                 let Some(row) = Row::decode(&bytes, at, table.epoch, M::TEARS) else {
                     count(&self.counters.rows_unverified);
                     unverified += 1;
@@ -114,7 +119,7 @@ impl<'m, M: Memory> Search<'m, '_, M> {
                 };
                 drop(bytes);
                 count(&self.counters.rows_read);
-                if row.state() != State::Full || row.fingerprint() != self.key.fingerprint {
+                if !row.may_hold(self.key) {
                     break row;
                 }
                 let extent = row.extent();

@@ -6,7 +6,7 @@
 //! bytes that fail the row's checksum, and reads the row again. All rows of a key are looked at before an empty one is
 //! taken: otherwise a delete would bring an older value back.
 
-use super::{Row, State, Table, Tables, growth::Growth, kick_out::Chain};
+use super::{Row, Table, Tables, growth::Growth, kick_out::Chain};
 use crate::{
     Extent, KEY_BYTES_MAX, Key, MutationError, Owner, PartitionId, VALUE_BYTES_MAX,
     directory::Directory,
@@ -181,8 +181,7 @@ impl<R: Region> Owner<R> {
         }
         positions.into_iter().find_map(|position| {
             let row = self.row(table, position);
-            let candidate = row.state() == State::Full && row.fingerprint() == key.fingerprint;
-            (candidate && self.holds(row.extent(), key.bytes())).then_some((position, row))
+            (row.may_hold(key) && self.holds(row.extent(), key.bytes())).then_some((position, row))
         })
     }
 

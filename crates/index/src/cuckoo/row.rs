@@ -16,7 +16,7 @@
 //! both, and its checksum fails but for one in 2^64 (Mitchell Theorem 3.1). A mixture that verifies is therefore one
 //! state, and since the owner goes through states one after the other, that state was the row's at some instant of the READ.
 
-use crate::Extent;
+use crate::{Extent, Key};
 use locus_memory::{Pointer, checksum_row};
 
 /// The length of a row in bytes.
@@ -113,6 +113,12 @@ impl Row {
     #[inline]
     pub fn fingerprint(self) -> u32 {
         (self.0[2] >> 32) as u32
+    }
+
+    /// Whether the occupant may be this key, by its fingerprint.
+    #[inline]
+    pub fn may_hold(self, key: &Key<'_>) -> bool {
+        self.state() == State::Full && self.fingerprint() == key.fingerprint
     }
 
     /// The four words to store at a location in a table.

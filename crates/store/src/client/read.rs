@@ -13,7 +13,7 @@ use locus_fabric::{Link, Nic};
 use locus_index::{Answer, Extent, Key, LookupError, Record, cuckoo};
 use locus_memory::{Memory, MemoryError, checksum};
 use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
-use locus_runtime::interleave_async;
+use locus_runtime::{Idle, interleave_async, interleave_idling};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -60,18 +60,48 @@ impl<N: Nic> Client<N> {
     ) {
         let _overlap = self.overlap();
         let found = RefCell::new(found);
-        let gets = keys.iter().enumerate().map(|(place, key)| {
-            let found = &found;
-            async move {
-                let got = self.get(key.as_ref(), |value| (found.borrow_mut())(place, Ok(Some(value)))).await;
-                match got {
-                    Ok(Some(())) => {}
-                    Ok(None) => (found.borrow_mut())(place, Ok(None)),
-                    Err(error) => (found.borrow_mut())(place, Err(error)),
+        interleave_async(self.config.window, self.gets(keys, &found), |_, ()| ()).await;
+    }
+
+    /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get_many`].
+    pub fn get_batch<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
+    ) {
+        /// READs that overlap need some turns; only after that is there something to wait for.
+        const TURNS: u32 = 16;
+        let _overlap = self.overlap();
+        let found = RefCell::new(found);
+        let mut idle = Idle::default();
+        interleave_idling(
+            self.config.window,
+            self.gets(keys, &found),
+            |_, ()| (),
+            |turns| {
+                if turns > TURNS {
+                    idle.step(&self.hub);
+                } else {
+                    idle.reset();
                 }
+            },
+        );
+    }
+
+    /// A get for each key, which hands over its result when it is done.
+    fn gets<'a, K: AsRef<[u8]>, F: FnMut(usize, Result<Option<&[u8]>, StoreError>)>(
+        &'a self,
+        keys: &'a [K],
+        found: &'a RefCell<F>,
+    ) -> impl Iterator<Item = impl Future<Output = ()>> {
+        keys.iter().enumerate().map(move |(place, key)| async move {
+            let got = self.get(key.as_ref(), |value| (found.borrow_mut())(place, Ok(Some(value)))).await;
+            match got {
+                Ok(Some(())) => {}
+                Ok(None) => (found.borrow_mut())(place, Ok(None)),
+                Err(error) => (found.borrow_mut())(place, Err(error)),
             }
-        });
-        interleave_async(self.config.window, gets, |_, ()| ()).await;
+        })
     }
 
     /// While this lives, gets that take turns on this thread let each other's READs overlap, in place of waiting for each

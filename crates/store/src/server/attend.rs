@@ -181,6 +181,8 @@ impl<N: Nic> Arrival<N> {
             error => error.to_string(),
         };
         attendant.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        // Its place is free by the time that it is told.
+        attendant.shared.links().remove(&attendant.client);
         refuse(&attendant.link, &reason);
     }
 }
