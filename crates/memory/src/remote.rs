@@ -5,7 +5,7 @@
 //! completion as soon as it has posted, and reads that overlap with others post and yield first. A read
 //! makes progress whenever it is polled and never wakes anyone.
 
-use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
+use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId, prefetched::Turn};
 use locus_fabric::{
     Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, QueuePair,
     QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
@@ -224,9 +224,24 @@ impl<N: Nic> Remote<N> {
         Ok(pool.get().and_then(BufferPool::take))
     }
 
-    /// Starts a read, `None` if it has to wait for a buffer. One that is alone may be over when this returns.
+    /// Reads at once, where that is possible; `None` to go the way of posting, which also says what is wrong.
     #[inline]
-    fn start(&self, at: Pointer, bytes: usize, alone: bool) -> Result<Option<Buffer<'_, N>>, MemoryError> {
+    fn read_at_once(&self, at: Pointer, bytes: usize) -> Option<Buffer<'_, N>> {
+        let regions = self.regions.borrow();
+        let region = regions.get(at.region().index())?.as_ref()?;
+        let mut buffer = self.small.take()?;
+        let from = RemoteSlice { region, offset: at.offset() };
+        let pair = &mut self.wire.borrow_mut().pair;
+        if !buffer.fill(bytes, |into| pair.read_at_once(&into, &from)) {
+            return None;
+        }
+        self.reads.set(self.reads.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        Some(buffer)
+    }
+
+    /// Posts a read, `None` if it has to wait for a buffer.
+    fn start(&self, at: Pointer, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
         let regions = self.regions.borrow();
         let region = regions.get(at.region().index()).and_then(Option::as_ref);
         let region = region.ok_or(MemoryError::UnknownRegion(at.region()))?;
@@ -236,14 +251,7 @@ impl<N: Nic> Remote<N> {
         let Some(mut buffer) = self.buffer(bytes)? else { return Ok(None) };
         let wire = &mut *self.wire.borrow_mut();
         let from = RemoteSlice { region, offset: at.offset() };
-        if alone
-            && bytes <= self.part_bytes
-            && buffer.fill(bytes, |into| wire.pair.read_at_once(&into, &from))
-        {
-            self.reads.set(self.reads.get() + 1);
-        } else {
-            self.post(wire, &mut buffer, from, bytes)?;
-        }
+        self.post(wire, &mut buffer, from, bytes)?;
         self.bytes.set(self.bytes.get() + bytes as u64);
         Ok(Some(buffer))
     }
@@ -331,7 +339,17 @@ impl<N: Nic> Memory for Remote<N> {
     /// A read over 4 KiB may have to wait until the bytes of another one are dropped: hold no such bytes across a read.
     #[inline]
     async fn read(&self, at: Pointer, bytes: usize) -> Result<Buffer<'_, N>, MemoryError> {
-        Read { remote: self, at, bytes, prefetched: false, buffer: None }.await
+        if self.at_once && bytes <= SMALL_BYTES {
+            // Reads that overlap have their lines fetched while the others take their turns.
+            if self.overlaps.get() > 0 {
+                self.prefetch(at, bytes);
+                Turn::default().await;
+            }
+            if let Some(buffer) = self.read_at_once(at, bytes) {
+                return Ok(buffer);
+            }
+        }
+        Read { remote: self, at, bytes, buffer: None }.await
     }
 
     #[inline]
@@ -378,8 +396,6 @@ struct Read<'a, N: Nic> {
     remote: &'a Remote<N>,
     at: Pointer,
     bytes: usize,
-    /// Whether it has prefetched and yielded, where that is what overlaps.
-    prefetched: bool,
     buffer: Option<Buffer<'a, N>>,
 }
 
@@ -392,13 +408,8 @@ impl<'a, N: Nic> Future for Read<'a, N> {
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
             None => {
-                let overlaps = remote.overlaps.get() > 0;
-                if overlaps && remote.at_once && !std::mem::replace(&mut self.prefetched, true) {
-                    remote.prefetch(self.at, self.bytes);
-                    return Poll::Pending;
-                }
-                let alone = remote.outstanding.get() == 0 && (!overlaps || remote.at_once);
-                let Some(buffer) = remote.start(self.at, self.bytes, alone)? else {
+                let alone = remote.outstanding.get() == 0 && remote.overlaps.get() == 0;
+                let Some(buffer) = remote.start(self.at, self.bytes)? else {
                     remote.poll();
                     return Poll::Pending;
                 };

@@ -220,6 +220,7 @@ impl Lane<'_> {
             (Kind::ReadModifyWrite, None) => {
                 if client.get(operation.key(), |value| load.fetched(operation, value)).await?.is_none() {
                     load.missing(operation);
+                    return Ok(());
                 }
                 client.put(operation.key(), operation.value()).await?;
                 load.stored(operation);

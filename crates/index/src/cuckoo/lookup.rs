@@ -104,34 +104,38 @@ impl<'m, M: Memory> Search<'m, '_, M> {
             let mut unverified = 0;
             let row = loop {
                 let bytes = self.memory.read(at, super::ROW_BYTES).await?;
-                // What the row points to is fetched while the row is verified; a wrong guess costs a line or two.
-                let guess = Row::decode(&bytes, at, table.epoch, false).filter(|row| row.may_hold(self.key));
-                if let Some(guess) = guess.filter(|_| M::TEARS) {
-                    self.memory.prefetch(guess.extent().at, guess.extent().bytes);
-                }
-                let Some(row) = Row::decode(&bytes, at, table.epoch, M::TEARS) else {
-                    count(&self.counters.rows_unverified);
-                    unverified += 1;
-                    if unverified == ROW_READS_MAX {
-                        return Err(LookupError::Stale);
+                let Some((row, sum)) = Row::unverified(&bytes) else { return Err(LookupError::Stale) };
+                let candidate = row.may_hold(self.key);
+                if M::TEARS {
+                    if candidate {
+                        // Fetched while the row is verified; a wrong guess costs a line or two.
+                        self.memory.prefetch(row.extent().at, row.extent().bytes);
                     }
-                    continue;
-                };
+                    if !row.verifies(sum, at, table.epoch) {
+                        count(&self.counters.rows_unverified);
+                        unverified += 1;
+                        if unverified == ROW_READS_MAX {
+                            return Err(LookupError::Stale);
+                        }
+                        continue;
+                    }
+                }
                 drop(bytes);
                 count(&self.counters.rows_read);
-                if !row.may_hold(self.key) {
+                if !candidate {
                     break row;
                 }
                 let extent = row.extent();
                 count(&self.counters.extents_read);
                 let bytes = self.memory.read(extent.at, extent.bytes).await?;
-                if M::TEARS && checksum(&bytes) != extent.checksum {
+                let record: &[u8] = &bytes;
+                if M::TEARS && checksum(record) != extent.checksum {
                     // The extent was freed since: the row must have changed.
                     count(&self.counters.extents_unverified);
                     self.fail()?;
                     continue;
                 }
-                match Record::parse(&bytes) {
+                match Record::parse(record) {
                     Some(Record { key, value, version }) if key == self.key.bytes() => {
                         return Ok(Probe::Found(Found { extent, value, version, bytes }));
                     }
@@ -169,7 +173,9 @@ impl<'m, M: Memory> Search<'m, '_, M> {
         for _ in 0..ROW_READS_MAX {
             count(&self.counters.rows_read_again);
             let bytes = self.memory.read(at, super::ROW_BYTES).await?;
-            if let Some(row) = Row::decode(&bytes, at, epoch, M::TEARS) {
+            if let Some((row, sum)) = Row::unverified(&bytes)
+                && (!M::TEARS || row.verifies(sum, at, epoch))
+            {
                 return Ok(row);
             }
             count(&self.counters.rows_unverified);

@@ -128,12 +128,25 @@ impl Row {
         [a, b, c, checksum_row(self.0, at, epoch)]
     }
 
-    /// The row in these bytes; none where they do not verify (with `verify`), or are not 32.
+    /// The row in these bytes, which must be 32, if it verifies.
     #[inline]
-    pub fn decode(bytes: &[u8], at: Pointer, epoch: u64, verify: bool) -> Option<Self> {
+    pub fn decode(bytes: &[u8], at: Pointer, epoch: u64) -> Option<Self> {
+        let (row, sum) = Self::unverified(bytes)?;
+        row.verifies(sum, at, epoch).then_some(row)
+    }
+
+    /// The row in these 32 bytes and its checksum, which may not hold.
+    #[inline]
+    pub fn unverified(bytes: &[u8]) -> Option<(Self, u64)> {
         let ([a, b, c, sum], []) = bytes.as_chunks::<8>() else { return None };
-        let words = [a, b, c].map(|bytes| u64::from_le_bytes(*bytes));
-        (!verify || u64::from_le_bytes(*sum) == checksum_row(words, at, epoch)).then_some(Self(words))
+        let [a, b, c, sum] = [a, b, c, sum].map(|bytes| u64::from_le_bytes(*bytes));
+        Some((Self([a, b, c]), sum))
+    }
+
+    /// Whether this is the checksum of the row at a location of a table.
+    #[inline]
+    pub fn verifies(self, sum: u64, at: Pointer, epoch: u64) -> bool {
+        sum == checksum_row(self.0, at, epoch)
     }
 }
 
@@ -158,14 +171,14 @@ mod tests {
             let extent = Extent { at: Pointer::new(region, offset as usize * 16), bytes: units * 16, checksum: sum };
             let row = Row::full(extent, way, fingerprint, version);
             let mut stored = bytes(row.encode(at, epoch));
-            let read = Row::decode(&stored, at, epoch, true).unwrap();
+            let read = Row::decode(&stored, at, epoch).unwrap();
             prop_assert_eq!(read, row);
             prop_assert_eq!((read.extent(), read.way(), read.fingerprint(), read.version(), read.state()),
                 (extent, way, fingerprint, version, State::Full));
-            prop_assert_eq!(Row::decode(&stored, at.add(32), epoch, true), None);
-            prop_assert_eq!(Row::decode(&stored, at, epoch.wrapping_add(1), true), None);
+            prop_assert_eq!(Row::decode(&stored, at.add(32), epoch), None);
+            prop_assert_eq!(Row::decode(&stored, at, epoch.wrapping_add(1)), None);
             stored[flip / 8] ^= 1 << (flip % 8);
-            prop_assert_eq!(Row::decode(&stored, at, epoch, true), None);
+            prop_assert_eq!(Row::decode(&stored, at, epoch), None);
         }
     }
 }

@@ -60,7 +60,7 @@ impl<N: Nic> Client<N> {
             let table = &tables[(random >> 32) as usize % tables.len()];
             let at = table.row_at(random as u32 % table.rows);
             let bytes = connection.remote.read(at, ROW_BYTES).await?;
-            if Row::decode(&bytes, at, table.epoch, true).is_some_and(|row| row.state() == State::Full) {
+            if Row::decode(&bytes, at, table.epoch).is_some_and(|row| row.state() == State::Full) {
                 rows.push(at);
             }
         }
@@ -77,7 +77,7 @@ impl<N: Nic> RawReads<N> {
         let (at, remote) = (self.rows[number], &self.connection.remote);
         let extent = {
             let row = remote.read(at, ROW_BYTES).await?;
-            Row::decode(&row, at, 0, false).expect("32 bytes").extent()
+            Row::unverified(&row).expect("32 bytes").0.extent()
         };
         Ok(remote.read(extent.at, extent.bytes).await?)
     }
