@@ -9,10 +9,7 @@ use crate::{
     list,
 };
 use locus_fabric::{Access, Nic, Opcode, Payload, QueuePair, ReadOrder, Region, Transport, Transport::*};
-use std::sync::{
-    Barrier,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
     list![
@@ -37,8 +34,35 @@ fn properties_are_sane<N: Nic>(fixture: &mut Fixture<N>) {
     assert!(properties.reads_outstanding_max >= 1);
 }
 
-/// How many READs or WRITEs a probe makes.
-const ROUNDS: u64 = 4000;
+/// How many READs or WRITEs a probe makes at least, how many of them must overlap with what the other thread does, and
+/// how many it makes at most, where the machine does not run the two threads at the same time.
+const ROUNDS: u64 = 2000;
+const OVERLAPS: u64 = 2000;
+const ROUNDS_MAX: u64 = 200_000;
+
+/// Decides how long a probe goes on.
+struct Overlap<'a> {
+    /// What the other thread has done so far.
+    other: &'a AtomicU64,
+    seen: u64,
+    overlaps: u64,
+    rounds: u64,
+}
+
+impl<'a> Overlap<'a> {
+    fn with(other: &'a AtomicU64) -> Self {
+        Self { other, seen: 0, overlaps: 0, rounds: 0 }
+    }
+
+    /// Whether another round is needed. To be called once a round.
+    fn next(&mut self) -> bool {
+        let now = self.other.load(Ordering::Relaxed);
+        self.overlaps += u64::from(now != self.seen);
+        self.seen = now;
+        self.rounds += 1;
+        self.rounds <= ROUNDS || (self.overlaps < OVERLAPS && self.rounds <= ROUNDS_MAX)
+    }
+}
 
 /// Stores the same two halves into each word.
 fn doubled(round: u64) -> u64 {
@@ -78,7 +102,9 @@ fn race_reads<N: Nic>(
         // Ends the writer also when a check fails.
         let _end = End(done);
         wait("the writer", || (begun.load(Ordering::Acquire) > 2).then_some(()));
-        for id in 0..ROUNDS {
+        let mut overlap = Overlap::with(begun);
+        while overlap.next() {
+            let id = overlap.rounds;
             // What is declared holds for both kinds of READ.
             let (ours_at, theirs_at) = (local(&ours, into, bytes), remote(&shared, from));
             if id % 2 == 0 || !duo.near.queue_pair.read_at_once(&ours_at, &theirs_at) {
@@ -174,17 +200,14 @@ fn write_order_is_as_declared<N: Nic>(fixture: &mut Fixture<N>, transport: Trans
             }
         });
         let _end = End(done);
-        let mut round = 0;
-        // Both the writer and the observer must have had their time.
-        wait("the probe", || {
-            round += 1;
+        let mut overlap = Overlap::with(looks);
+        while overlap.next() && !observer.is_finished() {
+            let round = overlap.rounds;
             begun.store(round, Ordering::Release);
             (0..WORDS).for_each(|index| ours.store(index, doubled(round)));
             duo.near.post(&write(round, slice(&ours, 0, WORDS * 8), remote(&shared, 0)));
             duo.sent_well(round, Opcode::Write);
-            let enough = round >= ROUNDS && looks.load(Ordering::Relaxed) >= ROUNDS / 10;
-            (enough || observer.is_finished()).then_some(())
-        });
+        }
         done.store(true, Ordering::Release);
         observer.join().expect("the observer saw what was declared");
     });
@@ -194,25 +217,28 @@ fn writes_beside_each_other_both_stay<N: Nic>(fixture: &mut Fixture<N>) {
     // Two peers write the bytes of the same words, each its own: neither may write back old bytes of the other.
     let theirs = fixture.region(4096, Access::RemoteWrite);
     let shares = [(0, 13), (13, 22)];
-    let start = Barrier::new(2);
+    let progress = [AtomicU64::new(0), AtomicU64::new(0)];
     std::thread::scope(|scope| {
-        for (from, to) in shares {
-            let (other, theirs, start) = (fixture.another(), theirs.clone(), &start);
+        for (index, (from, to)) in shares.into_iter().enumerate() {
+            let (other, theirs, progress) = (fixture.another(), theirs.clone(), &progress);
             scope.spawn(move || {
                 let shared = other.share(&theirs);
                 let mut duo = other.duo(Rc);
-                start.wait();
-                for round in 0..10 * ROUNDS {
+                let mut overlap = Overlap::with(&progress[1 - index]);
+                while overlap.next() {
+                    let round = overlap.rounds;
                     let bytes = pattern(round, to - from);
                     duo.near.post(&write(round, Payload::Inline(&[&bytes]), remote(&shared, from)));
                     duo.sent_well(round, Opcode::Write);
                     assert_eq!(bytes_of(&theirs, from, bytes.len()), bytes, "round {round}");
+                    progress[index].store(round, Ordering::Relaxed);
                 }
             });
         }
     });
-    for (from, to) in shares {
-        assert_eq!(bytes_of(&theirs, from, to - from), pattern(10 * ROUNDS - 1, to - from));
+    for (progress, (from, to)) in progress.iter().zip(shares) {
+        let last = pattern(progress.load(Ordering::Relaxed), to - from);
+        assert_eq!(bytes_of(&theirs, from, to - from), last);
     }
     assert_eq!(bytes_of(&theirs, 22, 100), vec![0; 100]);
 }
