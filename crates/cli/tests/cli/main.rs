@@ -1,0 +1,8 @@
+//! The locus command from outside, as a user types it.
+
+mod faults;
+mod harness;
+mod large_files;
+mod load;
+mod records;
+mod serving;
