@@ -199,14 +199,13 @@ impl Queue {
 
     /// Reads what was rung. A peer that rings without end gains nothing: the rest is read after the next sleep.
     fn silence(&self, number: usize) {
-        let mut bells = self.bells.borrow_mut();
-        let Some(place) = bells.get_mut(number) else { return };
-        let Some(bell) = place else { return };
+        let bells = self.bells.borrow();
+        let Some(Some(bell)) = bells.get(number) else { return };
         match rustix::net::recv(bell.as_fd(), &mut [0; 512], RecvFlags::DONTWAIT) {
-            // The peer closed its end: it will ring no more, and would otherwise wake us for ever.
-            Ok((_, 0)) => *place = None,
+            // The peer shut its end: it will ring no more, and would otherwise wake us for ever.
+            Ok((_, 0)) => drop(epoll::delete(&self.epoll, bell)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => *place = None,
+            Err(_) => drop(epoll::delete(&self.epoll, bell)),
         }
     }
 }

@@ -216,32 +216,38 @@ pub(crate) fn out_of_memory(bytes: usize, what: &'static str, source: std::io::E
     FabricError::OutOfMemory { bytes, what, source, advice }
 }
 
-/// Refuses a reservation that would drive the machine out of memory: the kernel would kill a process rather than
-/// refuse it.
+/// Refuses a reservation that would drive the machine or the container out of memory: the kernel would kill a process
+/// rather than refuse it. Small ones are not worth the look.
 fn check_available(bytes: usize, what: &'static str) -> Result<(), FabricError> {
-    let short = || out_of_memory(bytes, what, Errno::NOMEM.into());
-    let Ok(meminfo) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
-    let available = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    match available {
-        Some(kibibytes) if bytes as u64 > (kibibytes * 1024).saturating_sub(SPARE_BYTES) => Err(short()),
-        _ if bytes as u64 > cgroup_room() => Err(short()),
-        _ => Ok(()),
+    if bytes < HUGE_BYTES {
+        return Ok(());
     }
+    let machine = read_named("/proc/meminfo", "MemAvailable:").map(|kibibytes| kibibytes * 1024);
+    let room = machine.unwrap_or(u64::MAX).min(container_room().unwrap_or(u64::MAX));
+    if bytes as u64 > room.saturating_sub(SPARE_BYTES) {
+        return Err(out_of_memory(bytes, what, Errno::NOMEM.into()));
+    }
+    Ok(())
 }
 
-/// How much memory this process's control group still allows, in bytes.
-fn cgroup_room() -> u64 {
-    let read = |path: &str| -> Option<u64> { std::fs::read_to_string(path).ok()?.trim().parse().ok() };
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let directory = format!("/sys/fs/cgroup{group}");
-    match (read(&format!("{directory}/memory.max")), read(&format!("{directory}/memory.current"))) {
-        (Some(limit), Some(used)) => limit.saturating_sub(used),
-        _ => u64::MAX,
-    }
+/// How much memory this process's control group still allows, in bytes; files that are only cached count as free.
+fn container_room() -> Option<u64> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let read = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/sys/fs/cgroup{group}/{name}")).ok()?.trim().parse().ok()
+    };
+    let (limit, used) = (read("memory.max")?, read("memory.current")?);
+    let named = |name| read_named(&format!("/sys/fs/cgroup{group}/memory.stat"), name).unwrap_or(0);
+    let cached = named("file").saturating_sub(named("shmem"));
+    Some(limit.saturating_sub(used.saturating_sub(cached)))
+}
+
+/// Reads the number behind a name in a file of names and numbers.
+fn read_named(path: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)
 }
 
 /// Makes a memfd of `bytes` whose pages are all reserved. With `huge` they are pages of 2 MiB where the system grants

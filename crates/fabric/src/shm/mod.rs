@@ -7,7 +7,7 @@
 //! | [`frame`], [`wire`], [`link`], [`listener`] | the bootstrap connection |
 //! | [`region`], [`copy`], [`held`] | regions, and how verbs copy and keep them |
 //! | [`word`], [`ring`], [`message`], [`sleep`], [`channel`] | messages between queue pairs, and waking who waits for them |
-//! | [`queue_pair`], [`send_queue`], [`receive_queue`], [`completion_queue`] | the verbs |
+//! | [`queue_pair`], [`request`], [`send_queue`], [`receive_queue`], [`completion_queue`] | the verbs |
 //!
 //! A READ is a copy from the peer's mapped region and a WRITE one into it: no system call, no CPU of the peer. SENDs and
 //! the notifications of WRITEs with immediate go through a ring per connection and meet their RECVs when the receiver
@@ -32,6 +32,7 @@ mod models;
 mod queue_pair;
 mod receive_queue;
 mod region;
+mod request;
 mod ring;
 mod send_queue;
 mod sleep;
@@ -112,7 +113,7 @@ fn properties() -> Properties {
         atomics: Atomicity::Global,
         inline_bytes_max: 4096,
         message_bytes_max: message::MESSAGE_BYTES_MAX,
-        datagram_bytes_max: 4096,
+        datagram_bytes_max: request::DATAGRAM_BYTES_MAX,
         transfer_bytes_max: message::TRANSFER_BYTES_MAX,
         queue_depth_max: 16 << 10,
         completions_max: 64 << 10,

@@ -9,9 +9,10 @@ use super::{
     ShmAddress, ShmNic,
     channel::status_of,
     copy::{self, Neighbours, Sink},
-    message::{Header, MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX},
-    queue_pair::{Core, Range, check_range},
+    message::Header,
+    queue_pair::{Core, Range},
     region::Imported,
+    request::{Bytes, bytes_of, check_transfer},
     ring::Violation,
 };
 use crate::{
@@ -22,9 +23,6 @@ use std::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire},
 };
-
-/// The largest datagram, in bytes.
-const DATAGRAM_BYTES_MAX: usize = 4096;
 
 /// A posted request.
 #[derive(Clone, Copy, Debug)]
@@ -90,34 +88,6 @@ enum Source {
     /// In the entry's own part of the inline buffer, so many bytes.
     Inline(usize),
     Range(Range),
-}
-
-/// Bytes to send, wherever they are.
-#[derive(Clone, Copy)]
-enum Bytes<'a> {
-    Gathered(&'a [&'a [u8]]),
-    Flat(&'a [u8]),
-    Words(&'a [AtomicU64], usize, usize),
-}
-
-impl Bytes<'_> {
-    #[inline]
-    fn len(&self) -> usize {
-        match self {
-            Self::Gathered(pieces) => pieces.iter().map(|piece| piece.len()).sum(),
-            Self::Flat(bytes) => bytes.len(),
-            Self::Words(_, _, bytes) => *bytes,
-        }
-    }
-
-    #[inline]
-    fn pour(&self, sink: &mut Sink<'_>) {
-        match self {
-            Self::Gathered(pieces) => pieces.iter().for_each(|piece| sink.bytes(piece)),
-            Self::Flat(bytes) => sink.bytes(bytes),
-            Self::Words(words, offset, bytes) => sink.words(words, *offset, *bytes),
-        }
-    }
 }
 
 /// What came of trying to start a request.
@@ -188,6 +158,12 @@ impl Sends {
         self.started != self.tail || self.signaled > 0 || self.halted
     }
 
+    /// The depth, if every place is taken.
+    #[inline(always)]
+    pub(crate) fn full(&self) -> Option<usize> {
+        (self.tail - self.head >= self.depth).then_some(self.depth)
+    }
+
     /// Whether every request is complete.
     pub(crate) fn is_empty(&self) -> bool {
         self.walked == self.tail
@@ -226,66 +202,6 @@ impl Core {
         self.sends.tail += 1;
         self.sends.signaled += usize::from(request.signaled);
         Ok(())
-    }
-
-    /// Checks what can be checked without the peer.
-    #[inline]
-    fn check(&self, verb: &Verb<'_, ShmNic>) -> Result<Opcode, PostError> {
-        let opcode = self.check_legal(verb)?;
-        if self.state == QueuePairState::Init {
-            return Err(PostError::NotReady);
-        }
-        if self.sends.tail - self.sends.head >= self.sends.depth {
-            return Err(PostError::SendQueueFull(self.sends.depth));
-        }
-        match verb {
-            Verb::Read { into, .. } => check_transfer(into)?,
-            Verb::Write { payload, .. } => self.check_payload(payload, TRANSFER_BYTES_MAX)?,
-            Verb::Send { payload, to: Some(_), .. } => self.check_payload(payload, DATAGRAM_BYTES_MAX)?,
-            Verb::Send { payload, to: None, .. } => self.check_payload(payload, MESSAGE_BYTES_MAX)?,
-            Verb::CompareSwap { into, at, .. } | Verb::FetchAdd { into, at, .. } => check_atomic(into, at)?,
-        }
-        Ok(opcode)
-    }
-
-    /// Mitchell Table 2.1: which verb goes over which transport.
-    #[inline]
-    fn check_legal(&self, verb: &Verb<'_, ShmNic>) -> Result<Opcode, PostError> {
-        let transport = self.config.transport;
-        match verb {
-            Verb::Read { .. } if transport != Transport::Rc => Err(PostError::Illegal("READ")),
-            Verb::CompareSwap { .. } | Verb::FetchAdd { .. } if transport != Transport::Rc => {
-                Err(PostError::Illegal("an atomic"))
-            }
-            Verb::Write { .. } if transport == Transport::Ud => Err(PostError::Illegal("WRITE")),
-            Verb::Send { to: None, .. } if transport == Transport::Ud => {
-                Err(PostError::Illegal("SEND without an address"))
-            }
-            Verb::Send { to: Some(_), .. } if transport != Transport::Ud => {
-                Err(PostError::Illegal("SEND with an address"))
-            }
-            Verb::Read { .. } => Ok(Opcode::Read),
-            Verb::Write { .. } => Ok(Opcode::Write),
-            Verb::Send { .. } => Ok(Opcode::Send),
-            Verb::CompareSwap { .. } | Verb::FetchAdd { .. } => Ok(Opcode::Atomic),
-        }
-    }
-
-    #[inline]
-    fn check_payload(&self, payload: &Payload<'_, ShmNic>, limit: usize) -> Result<(), PostError> {
-        match payload {
-            Payload::Inline(pieces) => {
-                let bytes = Bytes::Gathered(pieces).len();
-                if bytes > self.config.inline_bytes {
-                    return Err(PostError::InlineTooLong(bytes, self.config.inline_bytes));
-                }
-                if bytes > limit { Err(PostError::TooLong(bytes, limit)) } else { Ok(()) }
-            }
-            Payload::Slice(slice) => {
-                check_range(slice)?;
-                if slice.bytes > limit { Err(PostError::TooLong(slice.bytes, limit)) } else { Ok(()) }
-            }
-        }
     }
 
     /// Starts a checked request if nothing waits before it, or has it wait.
@@ -677,26 +593,4 @@ fn send_datagram(payload: &Payload<'_, ShmNic>, immediate: Option<u32>, to: &Shm
         // No room, or a receiver that breaks the rules: the sender never learns.
         let _ = outbound.send(header, |sink| bytes.pour(sink));
     }
-}
-
-#[inline]
-fn bytes_of<'a>(payload: &'a Payload<'_, ShmNic>) -> Bytes<'a> {
-    match payload {
-        Payload::Inline(pieces) => Bytes::Gathered(pieces),
-        Payload::Slice(slice) => Bytes::Words(slice.region.mapping().words(), slice.offset, slice.bytes),
-    }
-}
-
-#[inline]
-fn check_transfer(local: &LocalSlice<'_, ShmNic>) -> Result<(), PostError> {
-    check_range(local)?;
-    if local.bytes > TRANSFER_BYTES_MAX {
-        return Err(PostError::TooLong(local.bytes, TRANSFER_BYTES_MAX));
-    }
-    Ok(())
-}
-
-fn check_atomic(into: &LocalSlice<'_, ShmNic>, at: &RemoteSlice<'_, ShmNic>) -> Result<(), PostError> {
-    check_range(into)?;
-    if into.bytes != 8 || !at.offset.is_multiple_of(8) { Err(PostError::Misaligned) } else { Ok(()) }
 }
