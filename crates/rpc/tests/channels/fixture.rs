@@ -3,6 +3,7 @@
 use locus_fabric::{Nic, shm::ShmNic};
 use locus_rpc::{
     Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Request, RpcError, Server, ServerConfig,
+    ServerCounters,
 };
 use std::{
     pin::Pin,
@@ -75,6 +76,19 @@ impl Fixture {
         }
         assert_eq!(requests.len(), count, "requests at the server");
         requests
+    }
+
+    /// Polls the server, which must give out no request, until its counters are as they should be.
+    pub fn poll_until(&mut self, done: impl Fn(&ServerCounters) -> bool) {
+        let mut none = Vec::new();
+        for _ in 0..POLLS_MAX {
+            self.server.poll(&mut none);
+            assert!(none.is_empty(), "a request was given out");
+            if done(&self.server.counters()) {
+                return self.server.flush();
+            }
+        }
+        panic!("the server's counters stay {:?}", self.server.counters());
     }
 
     /// Polls the server until it has dropped a channel.

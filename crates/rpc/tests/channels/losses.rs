@@ -22,13 +22,7 @@ fn a_mutation_whose_reply_was_lost_is_answered_and_not_executed_again() {
     fixture.echo(&requests[0]);
     assert!(fixture.reconnect(&channel, SESSION));
     pends(call.as_mut());
-    fixture.requests(0);
-    let mut none = Vec::new();
-    while fixture.server.counters().duplicates == 0 {
-        fixture.server.poll(&mut none);
-    }
-    assert!(none.is_empty(), "it was given out for execution again");
-    fixture.server.flush();
+    fixture.poll_until(|counters| counters.duplicates > 0);
     // The status and version as they were; the value is not remembered.
     assert_eq!(finish(call).unwrap(), (2, 9, Vec::new()));
     assert_eq!(fixture.server.counters().requests, 1);
@@ -44,11 +38,7 @@ fn a_mutation_under_way_is_answered_over_the_new_connection() {
     let requests = fixture.requests(1);
     assert!(fixture.reconnect(&channel, SESSION));
     pends(call.as_mut());
-    let mut none = Vec::new();
-    while fixture.server.counters().duplicates_under_way == 0 {
-        fixture.server.poll(&mut none);
-    }
-    assert!(none.is_empty(), "it was given out for execution again");
+    fixture.poll_until(|counters| counters.duplicates_under_way > 0);
     fixture.echo(&requests[0]);
     assert_eq!(finish(call).unwrap().0, 2);
 }
@@ -65,14 +55,8 @@ fn a_mutation_that_ends_while_its_client_is_away_is_remembered() {
     assert_eq!(fixture.server.counters().undelivered, 1);
     assert!(fixture.reconnect(&channel, SESSION));
     pends(call.as_mut());
-    fixture.requests(0);
-    let mut none = Vec::new();
-    while fixture.server.counters().duplicates == 0 {
-        fixture.server.poll(&mut none);
-    }
-    fixture.server.flush();
+    fixture.poll_until(|counters| counters.duplicates > 0);
     assert_eq!(finish(call).unwrap().0, 2);
-    assert!(none.is_empty());
 }
 
 #[test]
@@ -189,6 +173,49 @@ fn abandoned_calls_do_not_come_back_after_a_reconnect() {
     assert!(once(call.as_mut()).is_pending());
     let requests = fixture.requests(1);
     assert_eq!(requests[0].key(), b"kept");
+    fixture.echo(&requests[0]);
+    assert!(finish(call).is_ok());
+}
+
+/// A reply to the connection before lies in the channel's mailbox when that is replaced: it must not be taken for a
+/// completion of the new queue pair.
+#[test]
+fn completions_of_a_connection_that_is_gone_are_ignored() {
+    let mut fixture = Fixture::new();
+    let (one, two) = (fixture.channel(holding(), 1), fixture.channel(holding(), 2));
+    let mut first = pin!(whole(&one, write(b"k", b"first")));
+    assert!(once(first.as_mut()).is_pending());
+    let requests = fixture.requests(1);
+    fixture.echo(&requests[0]);
+    // The second channel's poll takes the completion from the queue.
+    assert!(!two.poll());
+    fixture.reconnect(&one, 1);
+    assert!(once(first.as_mut()).is_pending());
+    assert_eq!(one.counters().replies, 0);
+    assert_eq!(one.lost(), None);
+    fixture.poll_until(|counters| counters.duplicates > 0);
+    assert_eq!(finish(first).unwrap().0, 2);
+}
+
+/// Requests of a channel that is gone are still in the completion queue when another takes its place.
+#[test]
+fn requests_of_a_channel_that_is_gone_are_ignored() {
+    let mut fixture = Fixture::new();
+    let one = fixture.channel(ChannelConfig { window: 64, ..holding() }, 1);
+    let mut calls: Vec<_> = (0..64).map(|_| Box::pin(whole(&one, write(b"old", b"value")))).collect();
+    for call in &mut calls {
+        assert!(once(call.as_mut()).is_pending());
+    }
+    // One poll takes no more than a batch; the others wait in the queue.
+    let mut requests = Vec::new();
+    fixture.server.poll(&mut requests);
+    assert_eq!(requests.len(), locus_rpc::BATCH_MAX);
+    fixture.server.end(requests[0].channel(), Loss::PeerGone);
+    let two = fixture.channel(config(), 2);
+    let mut call = pin!(whole(&two, write(b"new", b"value")));
+    assert!(once(call.as_mut()).is_pending());
+    let requests = fixture.requests(1);
+    assert_eq!(requests[0].key(), b"new");
     fixture.echo(&requests[0]);
     assert!(finish(call).is_ok());
 }
