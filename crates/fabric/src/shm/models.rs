@@ -1,7 +1,7 @@
 //! Model checks of what x86 hides: the ring, the sleep flag and revocation under every order of events and every value
 //! that the memory model lets a load return.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p locus-fabric --lib --release models`
+//! `RUSTFLAGS="--cfg loom" cargo test -p locus-fabric --lib models`, best with a target directory of its own
 //!
 //! Each model is also run with the piece taken out that it is about, and must then fail. Loom knows no membarrier, so it
 //! stands here as a sequentially consistent fence on both sides, which is what it amounts to: the sleeper's system call is
