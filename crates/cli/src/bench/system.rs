@@ -90,7 +90,7 @@ impl Running {
         let directory = PrivateDirectory::new()?;
         self.address = Address::Shm(directory.path().join("locus.sock"));
         let record_bytes = options.key_bytes + options.value_bytes + 24;
-        let memory_mib = (options.records as usize * (2 * record_bytes + 256) >> 20) + 512;
+        let memory_mib = ((options.records as usize * (2 * record_bytes + 256)) >> 20) + 512;
         let program = std::env::current_exe().map_err(BenchError::system("finding this program's file"))?;
         let mut command = Command::new(program);
         command.args(["serve", "--design", design.name, "--listen", &self.address.to_string()]);

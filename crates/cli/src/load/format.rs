@@ -10,13 +10,11 @@ use serde_json::value::RawValue;
 use std::{cell::Cell, collections::HashMap, io, io::Read, path::Path, rc::Rc};
 
 /// The format of a file.
+// The help explains the variants by itself: see `LoadArgs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Fields with tabs between them, as they are.
     Tsv,
-    /// RFC 4180.
     Csv,
-    /// A JSON object per line.
     Ndjson,
 }
 
@@ -238,4 +236,32 @@ fn bytes(json: &str) -> Result<Vec<u8>, String> {
         return Ok(json.as_bytes().to_vec());
     }
     serde_json::from_str::<String>(json).map(String::into_bytes).map_err(|error| format!("not JSON: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_without_end_is_an_error_and_shorter_ones_are_not() {
+        let left = Rc::new(Cell::new(10));
+        let mut bounded = Bounded { reader: &b"0123456789abcdefghijk"[..], left: left.clone() };
+        let mut piece = [0; 5];
+        assert_eq!(bounded.read(&mut piece).unwrap(), 5);
+        left.set(10);
+        assert_eq!(bounded.read(&mut piece).unwrap(), 5);
+        assert_eq!(bounded.read(&mut piece).unwrap(), 5);
+        assert!(bounded.read(&mut piece).unwrap_err().to_string().contains("quote"));
+    }
+
+    #[test]
+    fn lines_with_other_numbers_of_fields_are_bad_unless_columns_are_named() {
+        let pick = |columns: &Columns, line: &'static str| {
+            columns.places(None).unwrap().pick(line.split(' ').map(str::as_bytes)).is_ok()
+        };
+        let default = Columns::new(None, None, false);
+        assert_eq!(["a", "a b", "a b c"].map(|line| pick(&default, line)), [false, true, false]);
+        let third = Columns::new(None, Some("3".into()), false);
+        assert_eq!(["a b", "a b c", "a b c d"].map(|line| pick(&third, line)), [false, true, true]);
+    }
 }

@@ -29,8 +29,9 @@ const WINDOW: usize = 32;
   csv     RFC 4180: fields with commas, quotes or line breaks stand in quotes
   ndjson  an object per line; a value that is not a string is stored as its JSON text
 
-Without --key-column and --value-column, a line of TSV or CSV has exactly two fields, the key and the value. Where
-several records have the same key, the last one stays. Bad lines are reported by number and skipped (exit status 1).
+Without --key-column and --value-column, a line of TSV or CSV has exactly two fields, key and value.
+Of several records with the same key, the last one stays.
+Bad lines are reported by number and skipped (exit status 1), or end the load with --strict.
 
 Examples:
   locus load records.tsv

@@ -106,7 +106,7 @@ fn bad_lines_are_named_and_skipped() {
         let server = place.serve(&[]);
         let file = place.file(name, text);
         let ran = server.load(&file, &[]).said(1, &[]);
-        assert!(ran.text().contains(&format!("2 records stored")), "{name}: {}", ran.text());
+        assert!(ran.text().contains("2 records stored"), "{name}: {}", ran.text());
         assert!(ran.text().contains(&format!("{} bad lines", bad.len())), "{name}: {}", ran.text());
         assert_eq!(ran.stderr.lines().count(), bad.len(), "{name}: {}", ran.stderr);
         // A record may be refused after later lines were read.
