@@ -76,7 +76,7 @@ pub struct Remote<N: Nic> {
     number: u32,
     part_bytes: usize,
     prefetches: bool,
-    at_once: bool,
+    at_once_bytes: usize,
     /// Work requests that were posted and have not completed.
     outstanding: Cell<usize>,
     /// How many [`Overlap`]s are alive.
@@ -129,7 +129,7 @@ impl<N: Nic> Remote<N> {
             regions: RefCell::default(),
             part_bytes,
             prefetches: properties.prefetches,
-            at_once: properties.reads_at_once,
+            at_once_bytes: if properties.reads_at_once { part_bytes.min(SMALL_BYTES) } else { 0 },
             config,
             outstanding: Cell::new(0),
             overlaps: Cell::new(0),
@@ -339,7 +339,7 @@ impl<N: Nic> Memory for Remote<N> {
     /// A read over 4 KiB may have to wait until the bytes of another one are dropped: hold no such bytes across a read.
     #[inline]
     async fn read(&self, at: Pointer, bytes: usize) -> Result<Buffer<'_, N>, MemoryError> {
-        if self.at_once && bytes <= SMALL_BYTES {
+        if bytes <= self.at_once_bytes {
             // Reads that overlap have their lines fetched while the others take their turns.
             if self.overlaps.get() > 0 {
                 self.prefetch(at, bytes);
