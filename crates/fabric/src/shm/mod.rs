@@ -2,12 +2,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`mapping`] | memfds, mappings, seals, huge pages |
-//! | [`control`], [`life`] | what a process tells all peers by memory: that it lives, who sleeps, what was taken back |
-//! | [`frame`], [`wire`], [`link`], [`listener`] | the bootstrap connection |
-//! | [`region`], [`copy`], [`held`] | regions, and how verbs copy and keep them |
-//! | [`word`], [`ring`], [`message`], [`sleep`], [`channel`] | messages between queue pairs, and waking who waits for them |
-//! | [`queue_pair`], [`request`], [`send_queue`], [`receive_queue`], [`completion_queue`] | the verbs |
+//! | `mapping` | memfds, mappings, seals, huge pages |
+//! | `control`, `life` | what a process tells all peers by memory: that it lives, who sleeps, what was taken back |
+//! | `frame`, `wire`, `link`, `listener` | the bootstrap connection |
+//! | `region`, `copy`, `held` | regions, and how verbs copy and keep them |
+//! | `word`, `ring`, `message`, `sleep`, `channel` | messages between queue pairs, and waking who waits for them |
+//! | `queue_pair`, `request`, `send_queue`, `receive_queue`, `completion_queue` | the verbs |
 //!
 //! A READ is a copy from the peer's mapped region and a WRITE one into it: no system call, no CPU of the peer. SENDs and
 //! the notifications of WRITEs with immediate go through a ring per connection and meet their RECVs when the receiver
@@ -125,7 +125,7 @@ fn properties() -> Properties {
     }
 }
 
-/// The fence on the side of the sleeper; see [`sleep`].
+/// The fence on the side of the sleeper; see `sleep`.
 fn heavy_fence(membarrier_works: bool) {
     if !membarrier_works || membarrier(MembarrierCommand::GlobalExpedited).is_err() {
         fence(Ordering::SeqCst);
