@@ -55,8 +55,8 @@ impl Progress {
 
     fn show(&self) {
         self.shown.set(Instant::now());
-        self.bar.set_message(format!("{} records ({}/s)", self.records.get(), self.rate()));
         self.bar.set_position(self.position.get());
+        self.bar.set_message(format!("{} records ({}/s)", self.records.get(), self.rate()));
     }
 
     fn rate(&self) -> u64 {

@@ -15,7 +15,7 @@ fn assert_holds(server: &Served, records: &[(&str, &str)]) {
 fn tsv_is_taken_as_it_is() {
     let place = Place::new();
     let server = place.serve(&[]);
-    let file = place.file("r.tsv", "\u{FEFF}a\t1\r\nb\t\"2\"\n\nc d\t\\t\na\tthe last one stays\ne\t");
+    let file = place.file("r.tsv", "\u{FEFF}a\t1\r\nb\t\"2\"\n\nc d\t\\t\na\tthe last one stays\ne\t\r\n");
     let text = server.load(&file, &[]).done().text();
     assert!(text.starts_with("5 records stored") && text.contains("no bad lines"), "{text}");
     assert_holds(&server, &[("a", "the last one stays"), ("b", "\"2\""), ("c d", "\\t"), ("e", "")]);

@@ -107,7 +107,7 @@ fn race_reads<N: Nic>(
             let id = overlap.rounds;
             // What is declared holds for both kinds of READ.
             let (ours_at, theirs_at) = (local(&ours, into, bytes), remote(&shared, from));
-            if id % 2 == 0 || !duo.near.queue_pair.read_at_once(&ours_at, &theirs_at) {
+            if id.is_multiple_of(2) || !duo.near.queue_pair.read_at_once(&ours_at, &theirs_at) {
                 duo.near.post(&read(id, ours_at, theirs_at));
                 duo.sent_well(id, Opcode::Read);
             }

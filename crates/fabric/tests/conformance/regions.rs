@@ -35,7 +35,7 @@ fn are_zeroed_and_whole_pages<N: Nic>(fixture: &mut Fixture<N>) {
             for bytes in [1, 8, 4095, 4096, 4097, 100_000, (2 << 20) - 1, (2 << 20) + 1] {
                 let region = fixture.nic.register(bytes, access, policy).expect("memory");
                 assert!(
-                    region.bytes() >= bytes && region.bytes() % 4096 == 0,
+                    region.bytes() >= bytes && region.bytes().is_multiple_of(4096),
                     "{bytes} became {}",
                     region.bytes()
                 );

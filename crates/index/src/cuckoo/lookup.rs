@@ -99,8 +99,7 @@ impl<'m, M: Memory> Search<'m, '_, M> {
         for at in places {
             self.memory.prefetch(at, super::ROW_BYTES);
         }
-        for way in 0..WAYS {
-            let at = places[way];
+        for (way, at) in places.into_iter().enumerate() {
             let mut unverified = 0;
             let row = loop {
                 let bytes = self.memory.read(at, super::ROW_BYTES).await?;

@@ -1,6 +1,6 @@
 //! Calls and replies, windows, dropped futures, staged values.
 
-use crate::fixture::{Fixture, SESSION, WINDOW, config, finish, once, pends, read, whole, write};
+use crate::fixture::{Fixture, SESSION, WINDOW, config, finish, once, pends, read, until, whole, write};
 use locus_fabric::{Access, Link, Nic, PagePolicy, Region};
 use locus_rpc::{Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, PARTS_MAX, RpcError, Staging};
 use std::pin::pin;
@@ -100,9 +100,10 @@ fn the_slot_of_a_dropped_call_stays_in_use_until_its_reply() {
     assert_eq!(requests[0].key(), b"dropped");
     fixture.echo(&requests[0]);
     assert!(once(next.as_mut()).is_pending());
-    while channel.counters().requests < 2 {
+    until(|| {
         assert!(once(next.as_mut()).is_pending());
-    }
+        channel.counters().requests == 2
+    });
     let requests = fixture.requests(1);
     assert_eq!(requests[0].key(), b"next");
     fixture.echo(&requests[0]);
@@ -166,9 +167,10 @@ fn long_values_lie_in_the_staging_region_when_their_request_arrives() {
         fixture.echo(&request);
     }
     assert!(finish(first).is_ok());
-    while channel.counters().requests < 3 {
+    until(|| {
         assert!(once(third.as_mut()).is_pending());
-    }
+        channel.counters().requests == 3
+    });
     let requests = fixture.requests(1);
     let staged = requests[0].staged().expect("a staged value");
     let mut arrived = vec![0; staged.bytes as usize];

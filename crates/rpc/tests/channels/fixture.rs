@@ -145,3 +145,13 @@ pub fn pends<F: Future>(mut future: Pin<&mut F>) {
         assert!(once(future.as_mut()).is_pending(), "the call ended early");
     }
 }
+
+/// Repeats a step until it says that it is done.
+pub fn until(mut step: impl FnMut() -> bool) {
+    for _ in 0..POLLS_MAX {
+        if step() {
+            return;
+        }
+    }
+    panic!("it never comes about");
+}

@@ -1,7 +1,7 @@
 //! Lost connections and servers: what is sent again, what is executed again, and what the caller is told.
 
 use crate::fixture::{
-    Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, pends, read, whole, write,
+    Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, pends, read, until, whole, write,
 };
 use locus_fabric::Link;
 use locus_rpc::{ChannelConfig, Loss, RpcError, Server, ServerConfig, SessionLimits};
@@ -147,9 +147,10 @@ fn held_calls_wait_until_the_channel_is_closed() {
     let mut reading = pin!(whole(&channel, read(b"key")));
     assert!(once(mutation.as_mut()).is_pending() && once(reading.as_mut()).is_pending());
     fixture.server_link.close();
-    while channel.lost().is_none() {
+    until(|| {
         channel.poll();
-    }
+        channel.lost().is_some()
+    });
     pends(mutation.as_mut());
     pends(reading.as_mut());
     channel.close();

@@ -232,7 +232,7 @@ impl<N: Nic> Core<N> {
                 idle.reset();
             } else {
                 empty_polls += 1;
-                if empty_polls % HOUSEKEEPING_POLLS == 0 || idle.drowsy() {
+                if empty_polls & (HOUSEKEEPING_POLLS - 1) == 0 || idle.drowsy() {
                     self.housekeep();
                 }
                 self.requests.flush();
@@ -317,7 +317,7 @@ impl<N: Nic> Core<N> {
             self.growing.push(number);
         }
         self.mutations += 1;
-        if self.mutations % MUTATIONS_PER_LOOK == 0 {
+        if self.mutations.is_multiple_of(MUTATIONS_PER_LOOK) {
             self.wishes.look_ahead(&self.owner.arena);
         }
         let status = if applied.present { Status::Present } else { Status::Absent };

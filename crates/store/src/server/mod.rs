@@ -40,6 +40,9 @@ pub struct Server<N: Nic> {
     listeners: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// The links of the clients, by number, each with the thread that attends to it.
+type Links<N> = HashMap<u64, (<N as Nic>::Link, JoinHandle<()>)>;
+
 /// What the threads of a server share.
 struct Shared<N: Nic> {
     nic: N,
@@ -48,15 +51,14 @@ struct Shared<N: Nic> {
     regions: Arc<Regions<N>>,
     cores: Vec<JobSender<N>>,
     stopping: AtomicBool,
-    /// The links of the clients, by number.
-    links: Mutex<HashMap<u64, (N::Link, Option<JoinHandle<()>>)>>,
+    links: Mutex<Links<N>>,
     next_client: AtomicU64,
     /// Clients that were dropped because of what they sent over the link.
     dropped: AtomicU64,
 }
 
 impl<N: Nic> Shared<N> {
-    fn links(&self) -> MutexGuard<'_, HashMap<u64, (N::Link, Option<JoinHandle<()>>)>> {
+    fn links(&self) -> MutexGuard<'_, Links<N>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,9 +179,7 @@ impl<N: Nic> Drop for Server<N> {
         let links: Vec<_> = self.shared.links().drain().map(|(_, link)| link).collect();
         for (link, thread) in links {
             link.close();
-            if let Some(thread) = thread {
-                let _ = thread.join();
-            }
+            let _ = thread.join();
         }
         for core in &self.shared.cores {
             core.send(CoreJob::Stop);
@@ -203,7 +203,7 @@ fn attend<N: Nic>(shared: &Arc<Shared<N>>, link: N::Link) {
     }
     let attendant = Attendant::new(shared.clone(), link.clone(), client);
     match spawn("locus-client", move || attendant.run()) {
-        Ok(thread) => drop(links.insert(client, (link, Some(thread)))),
+        Ok(thread) => drop(links.insert(client, (link, thread))),
         Err(error) => attend::refuse(&link, &error.to_string()),
     }
 }
