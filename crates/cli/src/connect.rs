@@ -22,7 +22,13 @@ impl Connect {
     pub fn table(&self, window: usize) -> anyhow::Result<Table> {
         let token = self.token_file.as_deref().map(token::read).transpose()?.unwrap_or_default();
         let config = ClientConfig { token, window, ..ClientConfig::default() };
-        Ok(locus::connect_with(&self.addresses(), config)?)
+        let addresses = self.addresses();
+        locus::connect_with(&addresses, config).map_err(|error| {
+            // Some errors name the process that was met there, and not the address.
+            let named = addresses.iter().any(|address| error.to_string().contains(address.as_str()));
+            let error = anyhow::Error::new(error);
+            if named { error } else { error.context(format!("connecting with {}", addresses.join(", "))) }
+        })
     }
 
     /// The addresses given, or the default.
