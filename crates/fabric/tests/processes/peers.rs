@@ -190,8 +190,16 @@ pub fn scribble(address: &Address) {
                 // Mostly near the start, where the descriptors of a ring are likely to be.
                 let reach =
                     if random.next().is_multiple_of(4) { scratch.count } else { scratch.count.min(128) };
-                let word = &scratch.words()[(random.next() % reach as u64) as usize];
+                let place = (random.next() % reach as u64) as usize;
+                let word = &scratch.words()[place];
                 word.store(random.value(word.load(Ordering::Relaxed)), Ordering::Relaxed);
+                // What was a descriptor somewhere may well pass for one at the start of another line, but for its
+                // length and flags.
+                let model = scratch.words()[..reach].iter().map(|word| word.load(Ordering::Relaxed));
+                if let Some(model) = model.filter(|&word| word != 0).nth((random.next() % 4) as usize) {
+                    let line = &scratch.words()[place & !7];
+                    line.store(model ^ (random.next() & random.next() & 0xFF_FFFF), Ordering::Relaxed);
+                }
             }
             for _ in 0..20 {
                 client.queue.poll(&mut [Completion::EMPTY; 8]);

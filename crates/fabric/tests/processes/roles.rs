@@ -252,6 +252,12 @@ pub fn word_at(offset: usize) -> u64 {
 /// Plays a role: its name, then the path of a socket.
 pub fn play(arguments: &[String]) {
     let [role, socket] = arguments else { panic!("a role has a name and a socket: {arguments:?}") };
+    // A panic on any thread is a failure of the whole: a peer must not be able to cause one.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        hook(panic);
+        std::process::abort();
+    }));
     // Ends with the test that started it, however that ends.
     std::thread::spawn(|| {
         let mut line = String::new();
