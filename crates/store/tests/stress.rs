@@ -1,0 +1,162 @@
+//! Readers against writers with real threads, over shared memory: few hot keys, updated, deleted, kicked out and grown
+//! over, and every answer is checked.
+//!
+//! Each hot key has one writer, which numbers its changes: change `n` puts a value that names `n`, but every fifth
+//! deletes. A get that begins when change `a` was acknowledged and ends when change `b` was the last one begun must see
+//! what one of the changes `a..=b` left behind; that is what linearizability means for one writer.
+
+use locus_fabric::shm::ShmNic;
+use locus_store::{Client, ClientConfig, Design, Server, ServerConfig};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+};
+
+const HOT: usize = 6;
+const CHANGES: u64 = 12_000;
+
+/// What is known of a hot key's changes.
+#[derive(Default)]
+struct Hot {
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+fn deletes(change: u64) -> bool {
+    change.is_multiple_of(5)
+}
+
+fn key(hot: usize) -> [u8; 4] {
+    (hot as u32).to_le_bytes()
+}
+
+/// Names the key and the change, in lengths that go up and down so that extents of many sizes are reused.
+fn value(hot: usize, change: u64) -> Vec<u8> {
+    let longest = if change.is_multiple_of(97) { 9000 } else { 120 };
+    let mut value = vec![change as u8; 16 + (change as usize * 31) % longest];
+    value[..8].copy_from_slice(&change.to_le_bytes());
+    value[8..16].copy_from_slice(&(hot as u64).to_le_bytes());
+    value
+}
+
+fn check(hot: usize, before: u64, found: Option<&[u8]>, after: u64) {
+    match found {
+        Some(bytes) => {
+            let change = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            assert_eq!(bytes, value(hot, change), "key {hot}: the bytes are no value that was put");
+            assert!(
+                (before..=after).contains(&change) && !deletes(change),
+                "key {hot}: change {change} was read while {before}..={after} were current"
+            );
+        }
+        None => assert!(
+            (before..=after).any(deletes),
+            "key {hot} was not found although none of the changes {before}..={after} deleted it"
+        ),
+    }
+}
+
+fn client(server: &Server<ShmNic>, reads: Option<locus_store::Locus>) -> Client<ShmNic> {
+    let nic = ShmNic::open().unwrap();
+    let config = ClientConfig { reads, window: 4, ..ClientConfig::default() };
+    Client::attach(&nic, server.attach().unwrap(), config).unwrap()
+}
+
+fn write(server: &Server<ShmNic>, hot: &[Hot], from: usize) {
+    let client = client(server, None);
+    for change in 1..=CHANGES {
+        for number in (from..HOT).step_by(2) {
+            hot[number].begun.store(change, SeqCst);
+            if deletes(change) {
+                client.block_on(client.delete(&key(number))).unwrap();
+            } else {
+                client.block_on(client.put(&key(number), &value(number, change))).unwrap();
+            }
+            hot[number].acknowledged.store(change, SeqCst);
+        }
+        // Others, which make tables grow and hot keys move.
+        let filler = (from as u64) << 32 | change;
+        client.block_on(client.put(&filler.to_le_bytes(), b"filler")).unwrap();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    gets: u64,
+    hits: u64,
+    counters: Vec<(&'static str, u64)>,
+}
+
+fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: locus_store::Locus) -> Seen {
+    let client = client(server, Some(reads));
+    let mut seen = Seen::default();
+    while !done.load(SeqCst) {
+        for number in 0..HOT {
+            let before = hot[number].acknowledged.load(SeqCst);
+            let found = client.block_on(client.get(&key(number), <[u8]>::to_vec)).unwrap();
+            check(number, before, found.as_deref(), hot[number].begun.load(SeqCst));
+            seen.gets += 1;
+            seen.hits += u64::from(found.is_some());
+        }
+        let before: Vec<u64> = hot.iter().map(|hot| hot.acknowledged.load(SeqCst)).collect();
+        let keys: Vec<[u8; 4]> = (0..HOT).map(key).collect();
+        client.get_batch(&keys, |number, found| {
+            check(number, before[number], found.unwrap(), hot[number].begun.load(SeqCst));
+            seen.gets += 1;
+        });
+    }
+    seen.counters = client.effort().list();
+    seen.counters.extend(client.counters().list());
+    seen
+}
+
+#[test]
+fn every_answer_is_one_that_the_key_had_meanwhile() {
+    let nic = ShmNic::open().unwrap();
+    let config = ServerConfig {
+        design: Design::find("pilaf").unwrap(),
+        memory_bytes: 256 << 20,
+        region_bytes: 4 << 20,
+        cores: 2,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(&nic, config).unwrap();
+    let (hot, done) = (<[Hot; HOT]>::default(), AtomicBool::new(false));
+    let seen = thread::scope(|scope| {
+        let writers = [0, 1].map(|from| {
+            scope.spawn({
+                let (server, hot) = (&server, &hot);
+                move || write(server, hot, from)
+            })
+        });
+        let loci = [locus_store::Locus::Client, locus_store::Locus::Client, locus_store::Locus::Server];
+        let readers = loci.map(|reads| {
+            let (server, hot, done) = (&server, &hot, &done);
+            scope.spawn(move || read(server, hot, done, reads))
+        });
+        let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        done.store(true, SeqCst);
+        let seen = readers.map(|reader| reader.join().unwrap());
+        written.into_iter().for_each(|result| result.unwrap());
+        seen
+    });
+    let count = |name: &str| -> u64 {
+        seen.iter()
+            .flat_map(|seen| &seen.counters)
+            .filter(|(other, _)| *other == name)
+            .map(|(_, count)| count)
+            .sum()
+    };
+    for seen in &seen {
+        assert!(seen.gets > 1000 && seen.hits > 100, "{seen:?}");
+    }
+    // What the test means to reach was reached.
+    for name in ["second_passes", "stale_entries", "extents_unverified", "moved_rows"] {
+        assert!(count(name) > 0, "no {name}: {seen:?}");
+    }
+    let statistics = server.statistics();
+    let growths =
+        statistics.counters.iter().find(|(name, _)| name == "growths").map_or(0, |(_, count)| *count);
+    assert!(growths > 100, "{growths} growths");
+    assert_eq!(statistics.clients_dropped, 0);
+}
