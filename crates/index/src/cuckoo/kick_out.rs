@@ -10,9 +10,11 @@ use super::{State, Table, WAYS};
 use crate::{Owner, counters::count};
 use locus_fabric::Region;
 
-/// How many rows a search looks at. Near the threshold of 3-way cuckoo hashing (91.8% full) chains get long; with this
-/// limit tables fill to 89% and more before one is not found.
+/// How many rows a search looks at, at most. Near the threshold of 3-way cuckoo hashing (91.8% full) chains get long; with
+/// these limits tables fill to 89% on average before one is not found.
 pub(crate) const NODES_MAX: usize = 2048;
+/// The same for the smallest tables: more would come past the same rows again.
+const NODES_MIN: usize = 128;
 /// The longest chain.
 const STEPS_MAX: usize = 16;
 
@@ -147,6 +149,7 @@ fn one_probe_more<R: Region>(owner: &Owner<R>, table: &Table, row: u32, parent: 
 
 /// Goes on from the nodes until one is free, which is then the last.
 fn breadth_first<R: Region>(owner: &Owner<R>, table: &Table, nodes: &mut Vec<Node>) -> bool {
+    let limit = (table.rows as usize / 2).clamp(NODES_MIN, NODES_MAX);
     let mut head = 0;
     while head < nodes.len() {
         let from = nodes[head];
@@ -156,7 +159,7 @@ fn breadth_first<R: Region>(owner: &Owner<R>, table: &Table, nodes: &mut Vec<Nod
             if passes(nodes, head, row) {
                 continue;
             }
-            if nodes.len() == NODES_MAX {
+            if nodes.len() == limit {
                 return false;
             }
             nodes.push(Node::child(row, way, head));
