@@ -93,12 +93,20 @@ impl<'a> Sink<'a> {
         self.kept = 0;
     }
 
+    /// The next words, if so many follow each other without going round a ring.
+    #[inline(always)]
+    fn straight(&self, count: usize) -> Option<&'a [AtomicU64]> {
+        let start = self.index & self.mask;
+        self.words.get(start..start + count)
+    }
+
     /// Appends bytes.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let (chunks, rest) = bytes.as_chunks::<8>();
-        if self.filled == 0 && self.mask == usize::MAX {
-            let places = &self.words[self.index..self.index + chunks.len()];
+        if self.filled == 0
+            && let Some(places) = self.straight(chunks.len())
+        {
             for (place, chunk) in places.iter().zip(chunks) {
                 store(place, u64::from_le_bytes(*chunk));
             }
@@ -128,8 +136,9 @@ impl<'a> Sink<'a> {
             count -= taken;
         }
         let whole = &source[index..index + count / 8];
-        if self.filled == 0 && self.mask == usize::MAX {
-            let places = &self.words[self.index..self.index + whole.len()];
+        if self.filled == 0
+            && let Some(places) = self.straight(whole.len())
+        {
             for (place, word) in places.iter().zip(whole) {
                 store(place, load(word));
             }
