@@ -13,7 +13,7 @@ use std::{
 };
 
 const HOT: usize = 6;
-const CHANGES: u64 = 12_000;
+const CHANGES: u64 = 10_000;
 
 /// What is known of a hot key's changes.
 #[derive(Default)]
@@ -91,10 +91,10 @@ fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: locus_st
     let client = client(server, Some(reads));
     let mut seen = Seen::default();
     while !done.load(SeqCst) {
-        for number in 0..HOT {
-            let before = hot[number].acknowledged.load(SeqCst);
+        for (number, hot) in hot.iter().enumerate() {
+            let before = hot.acknowledged.load(SeqCst);
             let found = client.block_on(client.get(&key(number), <[u8]>::to_vec)).unwrap();
-            check(number, before, found.as_deref(), hot[number].begun.load(SeqCst));
+            check(number, before, found.as_deref(), hot.begun.load(SeqCst));
             seen.gets += 1;
             seen.hits += u64::from(found.is_some());
         }
