@@ -116,7 +116,18 @@ impl Mapping {
 
     /// Asks for pages of 2 MiB now. Refusals show in [`Mapping::pages`].
     pub(crate) fn collapse(&self) -> std::io::Result<()> {
-        self.advise(libc::MADV_COLLAPSE)
+        /// Pages that are busy for a moment are tried again, as the manual says for EAGAIN.
+        const TRIES: usize = 16;
+        let mut result = self.advise(libc::MADV_COLLAPSE);
+        for _ in 1..TRIES {
+            match &result {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    result = self.advise(libc::MADV_COLLAPSE);
+                }
+                _ => break,
+            }
+        }
+        result
     }
 
     /// Maps every page now, so that no later access faults.

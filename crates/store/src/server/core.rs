@@ -168,7 +168,8 @@ impl<N: Nic> Core<N> {
             arena.add_region(id, region, purpose).map_err(|error| StoreError::Config(error.to_string()))?;
             Ok::<_, StoreError>(id)
         };
-        let directory_region = add(Purpose::Directory, DIRECTORY_BYTES)?;
+        // As long as a huge page, so that it may lie on one.
+        let directory_region = add(Purpose::Directory, DIRECTORY_BYTES.next_multiple_of(2 << 20))?;
         add(Purpose::Tables, config.region_bytes / 4)?;
         add(Purpose::Extents, config.region_bytes)?;
         let (sender, jobs) = mpsc::channel();
