@@ -159,3 +159,28 @@ fn a_client_is_told_why_it_may_not_come_in() {
     let _second = come(right.clone()).unwrap();
     assert!(refusal(come(right)).contains("limit of 2"));
 }
+
+#[test]
+fn what_a_stranger_sends_over_the_link_harms_the_stranger_alone() {
+    use locus_fabric::Link;
+    let (server, client) = start(small("pilaf"));
+    client.block_on(client.put(b"key", b"value")).unwrap();
+    let mut version = b"LOCS".to_vec();
+    version.extend_from_slice(&(locus_store::VERSION + 1).to_le_bytes());
+    let long = vec![0xA5; 100_000];
+    for (message, reason) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "does not speak Locus"),
+        (&version, "version"),
+        (&b"LOCS"[..], "cut short"),
+        (&long, "does not speak Locus"),
+        (&b""[..], "does not speak Locus"),
+    ] {
+        let stranger = server.attach().unwrap();
+        stranger.send(message, Vec::new()).unwrap();
+        let (answer, _) = stranger.receive(std::time::Duration::from_secs(10)).unwrap().expect("an answer");
+        assert!(String::from_utf8_lossy(&answer).contains(reason), "{answer:?} for {message:?}");
+        assert!(stranger.receive(std::time::Duration::from_secs(10)).is_err(), "the link stays open");
+    }
+    assert_eq!(server.statistics().clients_dropped, 5);
+    assert_eq!(get(&client, b"key").unwrap(), b"value");
+}

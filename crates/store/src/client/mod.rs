@@ -8,6 +8,8 @@ mod connection;
 mod counters;
 mod raw;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use config::ClientConfig;
