@@ -2,11 +2,14 @@
 
 use super::{core::JobSender, regions::Wish};
 use locus_fabric::Nic;
+use locus_index::cuckoo::ROW_BYTES;
 use locus_memory::{Arena, Purpose};
 use std::sync::mpsc;
 
 /// A further region is asked for when less than one part in so many of the regions' bytes is free.
 const FREE_PART: usize = 4;
+/// Tables as full as this, in percent, will soon grow.
+const FILLING_PERCENT: usize = 65;
 /// Room that a region needs beside the object it is asked for: the allocator's own granularity.
 const SPARE_BYTES: usize = 2 << 20;
 
@@ -24,17 +27,20 @@ impl<N: Nic> Wishes<N> {
         Self { provisioner, answer, pending: Default::default(), refused: Default::default() }
     }
 
-    /// Makes sure that a region with room for `bytes` was asked for. False if none is to be had.
+    /// Makes sure that a region with room for an object of `bytes` was asked for. False if none is to be had.
     pub(super) fn ask(&mut self, arena: &Arena<N::Region>, purpose: Purpose, bytes: usize) -> bool {
+        // Regions double what there is, so that their number stays small.
+        let least = bytes + SPARE_BYTES;
+        self.wish(purpose, arena.usage(purpose).region_bytes.max(least), least)
+    }
+
+    fn wish(&mut self, purpose: Purpose, bytes: usize, least: usize) -> bool {
         let kind = purpose as usize;
         if self.refused[kind] {
             return false;
         }
         if !self.pending[kind] {
-            // Regions double what there is, so that their number stays small.
-            let so_far = arena.usage(purpose).region_bytes;
-            let least = bytes + SPARE_BYTES;
-            let wish = Wish { purpose, bytes: so_far.max(least), least, answer: self.answer.clone() };
+            let wish = Wish { purpose, bytes, least, answer: self.answer.clone() };
             self.pending[kind] = self.provisioner.send(wish).is_ok();
         }
         self.pending[kind]
@@ -42,10 +48,18 @@ impl<N: Nic> Wishes<N> {
 
     /// Asks for what will be needed soon.
     pub(super) fn look_ahead(&mut self, arena: &Arena<N::Region>) {
-        for purpose in [Purpose::Tables, Purpose::Extents] {
-            if arena.available(purpose) < arena.usage(purpose).region_bytes / FREE_PART {
-                self.ask(arena, purpose, 0);
-            }
+        let extents = arena.usage(Purpose::Extents);
+        if extents.free_page_bytes < extents.region_bytes / FREE_PART {
+            self.ask(arena, Purpose::Extents, 0);
+        }
+        // Keys spread evenly, so all tables get full at about the same time, and each larger one is twice as large.
+        let tables = arena.usage(Purpose::Tables);
+        let filling = extents.objects * ROW_BYTES * 100 > tables.reserved_bytes * FILLING_PERCENT;
+        let soon = if filling { 2 * tables.reserved_bytes } else { tables.region_bytes / FREE_PART };
+        if tables.free_page_bytes < soon {
+            // Not in small pieces: there are only so many regions.
+            let bytes = (soon - tables.free_page_bytes).max(tables.region_bytes / 2).max(SPARE_BYTES);
+            self.wish(Purpose::Tables, bytes, SPARE_BYTES);
         }
     }
 
