@@ -8,7 +8,7 @@
 use crate::{
     Counters, LookupError, Owner, PARTITIONS, PartitionId,
     counters::count,
-    cuckoo::{Table, Tables},
+    cuckoo::{ROWS_MAX, ROWS_MIN, Table, Tables},
 };
 use locus_fabric::Region;
 use locus_memory::{Memory, Pointer, RegionId, checksum_entry};
@@ -67,8 +67,10 @@ impl Directory {
                 *word = u64::from_le_bytes(*bytes);
             }
             let [body @ .., sum] = words;
-            if sum == checksum_entry(body, at, self.incarnation) {
-                return Ok(decode(&body));
+            if sum == checksum_entry(body, at, self.incarnation)
+                && let Some(tables) = decode(&body)
+            {
+                return Ok(tables);
             }
             count(&counters.entries_unverified);
         }
@@ -86,9 +88,31 @@ fn encode(tables: &Tables) -> [u64; 7] {
     words
 }
 
-fn decode(words: &[u64; 7]) -> Tables {
-    let table = |at: u64, rows: u64, epoch| {
-        (rows != 0).then(|| Table { at: Pointer::from_bits(at), rows: rows as u32, epoch })
+/// None where the numbers of rows are such as no table has: whoever wrote that is not to be followed.
+fn decode(words: &[u64; 7]) -> Option<Tables> {
+    let table = |at: u64, rows: u64, epoch| match rows {
+        0 => Some(None),
+        rows if (ROWS_MIN as u64..=ROWS_MAX as u64).contains(&rows) => {
+            Some(Some(Table { at: Pointer::from_bits(at), rows: rows as u32, epoch }))
+        }
+        _ => None,
     };
-    Tables { current: table(words[0], words[1], words[2]), next: table(words[3], words[4], words[5]) }
+    Some(Tables { current: table(words[0], words[1], words[2])?, next: table(words[3], words[4], words[5])? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_impossible_length_is_not_followed() {
+        for (rows, fine) in [(0, true), (1, false), (2, false), (ROWS_MIN as u64, true), (1 << 40, false)] {
+            assert_eq!(decode(&[0, rows, 1, 0, 0, 0, 0]).is_some(), fine, "{rows} rows");
+            assert_eq!(
+                decode(&[0, ROWS_MIN as u64, 1, 0, rows, 2, 0]).is_some(),
+                fine,
+                "{rows} rows of the next"
+            );
+        }
+    }
 }

@@ -22,6 +22,8 @@ use locus_memory::{Memory, Purpose};
 const FILL_MAX_PERMILLE: u64 = 884;
 /// Tables up to this many rows are rebuilt at once, in some tens of microseconds.
 const REBUILT_ROWS_MAX: u32 = 512;
+/// No table is made with more rows per record than this to separate keys that collide.
+const ROWS_PER_RECORD_MAX: usize = 32;
 /// How many rows of the larger table are prepared with each mutation.
 const PREPARED_PER_STEP: u32 = 512;
 /// How many rows are moved with each mutation. Two of them free one row net, so that growth is long done before the
@@ -135,9 +137,11 @@ impl Partition {
         // A next table that is not published yet holds nothing.
         let old = [self.tables.current, self.tables.next];
         let mut rows = old.iter().flatten().map(|table| table.rows as usize).max().unwrap_or(ROWS_MIN) * 2;
+        // Tables much larger than their records are a sign of keys made to collide: more rows would not help.
+        let limit = ROWS_MAX.min(ROWS_PER_RECORD_MAX * (self.records() as usize + 2)).max(rows);
         let table = loop {
-            if rows > ROWS_MAX {
-                return Err(MutationError::Collisions(ROWS_MAX));
+            if rows > limit.min(ROWS_MAX) {
+                return Err(MutationError::Collisions(limit.min(ROWS_MAX)));
             }
             let table = owner.allocate_table(rows)?;
             owner.prepare_rows(&table, 0..table.rows);

@@ -40,7 +40,7 @@ const LANES: usize = 16;
 /// How many empty polls lie between two looks at the clock.
 const HOUSEKEEPING_POLLS: u32 = 1 << 10;
 /// Applied mutations between two looks at how much memory is left.
-const MUTATIONS_PER_LOOK: u32 = 64;
+const MUTATIONS_PER_LOOK: u64 = 64;
 
 /// What other threads ask of a core.
 pub(crate) enum CoreJob<N: Nic> {
@@ -141,7 +141,7 @@ pub(crate) struct Core<N: Nic> {
     wishes: Wishes<N>,
     /// Partitions that may be growing, by number.
     growing: Vec<usize>,
-    mutations: u32,
+    mutations: u64,
     /// Where a large value is copied before it is validated: its client may still write to the staging area.
     staged: Vec<u8>,
     dropped: u64,
@@ -429,7 +429,7 @@ impl<N: Nic> Core<N> {
                 None => statistics.counters.push((name.to_owned(), count)),
             };
         self.owner.counters.list().into_iter().for_each(|(name, count)| add(name, count));
-        add("mutations", self.mutations.into());
+        add("mutations", self.mutations);
         add("deferred", self.deferred.len() as u64);
         statistics
     }
