@@ -188,14 +188,10 @@ pub trait QueuePair {
     /// Posts to the send queue. Where several posts follow each other, [`QueuePair::ring`] after the last one starts
     /// them all; until then they may or may not have started.
     fn post_send(&mut self, request: &SendRequest<'_, Self::Nic>) -> Result<(), PostError>;
-    /// Carries out a READ at once, past the completion queue, if nothing that was posted is unfinished. Only on NICs whose
-    /// READs take no time of their own ([`Properties::reads_at_once`]). False if it was not carried out, or failed: what was
-    /// read is of no use then; post it to see why.
-    fn read_at_once(
-        &mut self,
-        _into: &LocalSlice<'_, Self::Nic>,
-        _from: &RemoteSlice<'_, Self::Nic>,
-    ) -> bool {
+    /// Carries out a READ at once into any memory, past the completion queue, if nothing that was posted is unfinished.
+    /// Only on NICs whose READs take no time of their own ([`Properties::reads_at_once`]). False if it was not carried
+    /// out, or failed: what `into` holds then is of no use; post the READ to see why.
+    fn read_at_once(&mut self, _into: &mut [u8], _from: &RemoteSlice<'_, Self::Nic>) -> bool {
         false
     }
     /// Starts whatever was posted (the doorbell).

@@ -82,7 +82,7 @@ impl Table {
     /// ```
     #[inline]
     pub fn get_with<T>(&self, key: impl AsRef<[u8]>, found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.client.block_on(self.client.get(key.as_ref(), found))
+        self.client.get_blocking(key.as_ref(), found)
     }
 
     /// The values of many keys, in their order. Their READs overlap, so this takes far less time than as many gets.
@@ -108,7 +108,7 @@ impl Table {
     /// # }
     /// ```
     pub fn get_many_with<K: AsRef<[u8]>>(&self, keys: &[K], found: impl FnMut(usize, Result<Option<&[u8]>>)) {
-        self.client.block_on(self.client.get_many(keys, found));
+        self.client.get_batch(keys, found);
     }
 
     /// Stores a value under a key, in place of the one that was there.

@@ -149,24 +149,6 @@ impl<N: Nic> Buffer<'_, N> {
         Ok(())
     }
 
-    /// Fills the first `bytes` bytes with a verb that is over when `fill` returns, and says whether it was carried out.
-    ///
-    /// # Panics
-    /// When the buffer is not as long or has verbs under way: a bug of the caller.
-    #[inline]
-    pub fn fill(&mut self, bytes: usize, fill: impl FnOnce(LocalSlice<'_, N>) -> bool) -> bool {
-        assert!(
-            bytes <= self.pool.buffer_bytes && self.slot.outstanding.get() == 0,
-            "{bytes} bytes of a quiet buffer"
-        );
-        let offset = self.index as usize * self.pool.buffer_bytes;
-        let filled = fill(LocalSlice { region: &self.pool.region, offset, bytes });
-        if filled {
-            self.slot.filled.set(bytes as u32);
-        }
-        filled
-    }
-
     /// How its verbs ended, once all have completed: the first failure if there was one.
     #[inline]
     pub fn outcome(&self) -> Option<Result<(), Status>> {
@@ -184,7 +166,7 @@ impl<N: Nic> Deref for Buffer<'_, N> {
         assert!(self.slot.outstanding.get() == 0, "a buffer is read before its verbs have completed");
         let offset = self.index as usize * self.pool.buffer_bytes;
         // SAFETY: nobody stores to this range while `self` is borrowed. The region is the pool's own: peers have no
-        // access, and verbs target it through `post` and `fill` alone, which borrow this buffer mutably. No other `Buffer` has this
+        // access, and verbs target it through `post` alone, which borrows this buffer mutably. No other `Buffer` has this
         // range, since `take` removes it from the free list and only the drop of this one, or the last completion after
         // it, puts it back. And every verb posted with it has completed: `outstanding` counts them up when posted, and
         // down for completions of the same id and queue pair, of which a queue pair gives one for each verb.

@@ -89,7 +89,7 @@ impl<'m, R: Region> Memory for Prefetched<'m, R> {
 
 /// Yields once.
 #[derive(Default)]
-pub(crate) struct Turn {
+struct Turn {
     taken: bool,
 }
 

@@ -20,6 +20,12 @@ pub trait Memory {
 
     /// Reads `bytes` bytes. With [`Memory::TEARS`], reads that follow this one sample memory later than it did.
     async fn read(&self, at: Pointer, bytes: usize) -> Result<Self::Bytes<'_>, MemoryError>;
+    /// Reads at once into memory of the caller, which is quickest; false where that is not possible, and then
+    /// [`Memory::read`] says why, or does it. Samples memory later than reads before it did.
+    #[inline]
+    fn read_at_once(&self, _at: Pointer, _into: &mut [u8]) -> bool {
+        false
+    }
     /// Says that `at` will be read soon, so that independent reads overlap. Any place may be named, also none.
     fn prefetch(&self, at: Pointer, bytes: usize);
     /// To be asked after the last read that an answer rests on: an error if the memory may have ceased to be its

@@ -3,16 +3,17 @@
 //! Where a NIC can carry out READs at once, as a software NIC can, nothing is posted: a lone read is over when it is first
 //! polled, and reads that overlap with others prefetch and yield once first. Elsewhere a lone read polls for its
 //! completion as soon as it has posted, and reads that overlap with others post and yield first. A read
-//! makes progress whenever it is polled and never wakes anyone.
+//! makes progress whenever it is polled, and wakes its task only where it can go on at once.
 
-use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId, prefetched::Turn};
+use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
 use locus_fabric::{
     Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, QueuePair,
     QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
 };
-use locus_runtime::Park;
+use locus_runtime::{Park, yield_now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,6 +27,9 @@ const MEDIUM_COUNT: usize = 16;
 const LARGE_COUNT: usize = 2;
 /// How many completions are taken at once.
 const COMPLETIONS: usize = 16;
+
+/// A buffer for a READ at once.
+type Plain = [u8; SMALL_BYTES];
 
 /// The limits of a [`Remote`].
 #[derive(Clone, Debug)]
@@ -70,6 +74,8 @@ pub struct Remote<N: Nic> {
     config: RemoteConfig,
     wire: RefCell<Wire<N>>,
     small: BufferPool<N>,
+    /// Where READs at once go.
+    plain: RefCell<Vec<Box<Plain>>>,
     medium: OnceCell<BufferPool<N>>,
     large: OnceCell<BufferPool<N>>,
     regions: RefCell<Vec<Option<N::RemoteRegion>>>,
@@ -113,10 +119,14 @@ impl<N: Nic> Remote<N> {
             ..QueuePairConfig::default()
         };
         let pair = nic.create_queue_pair(link, &pair_config, &queue, &queue)?;
+        let at_once_bytes = if properties.reads_at_once { part_bytes.min(SMALL_BYTES) } else { 0 };
+        let plain = if properties.reads_at_once { config.window } else { 0 };
+        let plain = (0..plain).map(|_| Box::new([0; SMALL_BYTES])).collect();
         Ok(Self {
             nic: nic.clone(),
             link: link.clone(),
             small: BufferPool::new(nic, config.window, SMALL_BYTES, 0)?,
+            plain: RefCell::new(plain),
             medium: OnceCell::new(),
             large: OnceCell::new(),
             number: pair.number(),
@@ -129,7 +139,7 @@ impl<N: Nic> Remote<N> {
             regions: RefCell::default(),
             part_bytes,
             prefetches: properties.prefetches,
-            at_once_bytes: if properties.reads_at_once { part_bytes.min(SMALL_BYTES) } else { 0 },
+            at_once_bytes,
             config,
             outstanding: Cell::new(0),
             overlaps: Cell::new(0),
@@ -170,6 +180,11 @@ impl<N: Nic> Remote<N> {
             regions.resize_with(id.index() + 1, || None);
         }
         regions[id.index()] = Some(region);
+    }
+
+    /// Whether READs are over when they are started, as [`Memory::read_at_once`] has them.
+    pub fn reads_at_once(&self) -> bool {
+        self.at_once_bytes > 0
     }
 
     /// Whether a region is known.
@@ -224,20 +239,13 @@ impl<N: Nic> Remote<N> {
         Ok(pool.get().and_then(BufferPool::take))
     }
 
-    /// Reads at once, where that is possible; `None` to go the way of posting, which also says what is wrong.
+    /// Reads at once into a buffer of no NIC; `None` to go the way of posting.
     #[inline]
-    fn read_at_once(&self, at: Pointer, bytes: usize) -> Option<Buffer<'_, N>> {
-        let regions = self.regions.borrow();
-        let region = regions.get(at.region().index())?.as_ref()?;
-        let mut buffer = self.small.take()?;
-        let from = RemoteSlice { region, offset: at.offset() };
-        let pair = &mut self.wire.borrow_mut().pair;
-        if !buffer.fill(bytes, |into| pair.read_at_once(&into, &from)) {
-            return None;
-        }
-        self.reads.set(self.reads.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes as u64);
-        Some(buffer)
+    fn copied(&self, at: Pointer, bytes: usize) -> Option<Bytes<'_, N>> {
+        let buffer = self.plain.borrow_mut().pop()?;
+        let mut copy = Copied { buffer: Some(buffer), bytes, home: &self.plain };
+        let done = self.read_at_once(at, &mut copy.buffer.as_mut()?[..bytes]);
+        done.then_some(Bytes::Copied(copy))
     }
 
     /// Posts a read, `None` if it has to wait for a buffer.
@@ -330,7 +338,7 @@ impl<N: Nic> Remote<N> {
 
 impl<N: Nic> Memory for Remote<N> {
     type Bytes<'a>
-        = Buffer<'a, N>
+        = Bytes<'a, N>
     where
         Self: 'a;
     const TEARS: bool = true;
@@ -338,18 +346,31 @@ impl<N: Nic> Memory for Remote<N> {
 
     /// A read over 4 KiB may have to wait until the bytes of another one are dropped: hold no such bytes across a read.
     #[inline]
-    async fn read(&self, at: Pointer, bytes: usize) -> Result<Buffer<'_, N>, MemoryError> {
+    async fn read(&self, at: Pointer, bytes: usize) -> Result<Bytes<'_, N>, MemoryError> {
         if bytes <= self.at_once_bytes {
             // Reads that overlap have their lines fetched while the others take their turns.
             if self.overlaps.get() > 0 {
                 self.prefetch(at, bytes);
-                Turn::default().await;
+                yield_now().await;
             }
-            if let Some(buffer) = self.read_at_once(at, bytes) {
-                return Ok(buffer);
+            if let Some(bytes) = self.copied(at, bytes) {
+                return Ok(bytes);
             }
         }
-        Read { remote: self, at, bytes, buffer: None }.await
+        Read { remote: self, at, bytes, buffer: None }.await.map(Bytes::Posted)
+    }
+
+    #[inline(always)]
+    fn read_at_once(&self, at: Pointer, into: &mut [u8]) -> bool {
+        let regions = self.regions.borrow();
+        let Some(Some(region)) = regions.get(at.region().index()) else { return false };
+        let from = RemoteSlice { region, offset: at.offset() };
+        if into.len() > self.at_once_bytes || !self.wire.borrow_mut().pair.read_at_once(into, &from) {
+            return false;
+        }
+        self.reads.set(self.reads.get() + 1);
+        self.bytes.set(self.bytes.get() + into.len() as u64);
+        true
     }
 
     #[inline]
@@ -379,6 +400,40 @@ impl<N: Nic> Park for Remote<N> {
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.wire.borrow().queue.waker()
+    }
+}
+
+/// The bytes of a read.
+pub enum Bytes<'a, N: Nic> {
+    /// As a posted READ left them.
+    Posted(Buffer<'a, N>),
+    /// As they were copied at once.
+    Copied(Copied<'a>),
+}
+
+/// A buffer of no NIC, which goes home when this is dropped.
+pub struct Copied<'a> {
+    buffer: Option<Box<Plain>>,
+    bytes: usize,
+    home: &'a RefCell<Vec<Box<Plain>>>,
+}
+
+impl<N: Nic> Deref for Bytes<'_, N> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Posted(buffer) => buffer,
+            Self::Copied(copied) => copied.buffer.as_ref().map_or(&[], |buffer| &buffer[..copied.bytes]),
+        }
+    }
+}
+
+impl Drop for Copied<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.home.borrow_mut().extend(self.buffer.take());
     }
 }
 

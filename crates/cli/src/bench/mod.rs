@@ -7,13 +7,14 @@ use clap::Args;
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
 use locus_store::{DESIGNS, Design};
 use std::path::PathBuf;
-use system::{LocusStarter, Place};
+use system::{Gets, LocusStarter, Place};
 
 /// What to measure. The defaults are those of a quick look.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
   locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
+  locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
   locus bench --design pilaf-vo --window 1,16 --peers memcached-unix,redis-unix --json rows.json")]
 pub struct BenchArgs {
     /// Designs, or `all`
@@ -25,6 +26,9 @@ pub struct BenchArgs {
     /// Beside pilaf, bare READs of the same sizes at random places of the same memory: the limit under a get
     #[arg(long)]
     raw: bool,
+    /// Beside each design, gets in batches as wide as the window, by get_many
+    #[arg(long)]
+    get_many: bool,
     /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write)
     #[arg(long, value_delimiter = ',', default_value = "a,b,c", value_name = "NAME")]
     workload: Vec<Workload>,
@@ -133,12 +137,15 @@ impl BenchArgs {
                 (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
             };
             for design in designs {
-                starters.push(Box::new(LocusStarter { design, raw: false, place: place.clone() }));
+                let ways: &[_] = if self.get_many { &[Gets::Single, Gets::Many] } else { &[Gets::Single] };
+                for &gets in ways {
+                    starters.push(Box::new(LocusStarter { design, gets, place: place.clone() }));
+                }
             }
         }
         if self.raw {
             let design = Design::find("pilaf").expect("a row of the table");
-            starters.push(Box::new(LocusStarter { design, raw: true, place }));
+            starters.push(Box::new(LocusStarter { design, gets: Gets::Raw, place }));
         }
         Ok(starters)
     }

@@ -30,14 +30,29 @@ pub(super) enum Place {
 /// Starts a server of a design.
 pub(super) struct LocusStarter {
     pub(super) design: &'static Design,
-    /// Whether gets are bare READs.
-    pub(super) raw: bool,
+    pub(super) gets: Gets,
     pub(super) place: Place,
+}
+
+/// How a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gets {
+    /// Each on its own.
+    Single,
+    /// As many at once as the window is wide, by `get_many`.
+    Many,
+    /// By bare READs.
+    Raw,
 }
 
 impl Starter for LocusStarter {
     fn label(&self) -> Label {
-        Label::new(if self.raw { "raw READs" } else { self.design.name }, "shm")
+        let name = match self.gets {
+            Gets::Single => self.design.name.to_owned(),
+            Gets::Many => format!("{} get_many", self.design.name),
+            Gets::Raw => "raw READs".to_owned(),
+        };
+        Label::new(&name, "shm")
     }
 
     fn start(&self, options: &BenchOptions) -> Result<Box<dyn System>, BenchError> {
@@ -46,7 +61,7 @@ impl Starter for LocusStarter {
             nic: ShmNic::open().map_err(said)?,
             address: Address::Shm("unused".into()),
             config: ClientConfig { window, reads: Some(self.design.reads), ..ClientConfig::default() },
-            raw: self.raw,
+            gets: self.gets,
             key_bytes: options.key_bytes,
             pid: 0,
             pages: String::new(),
@@ -69,7 +84,7 @@ struct Running {
     nic: ShmNic,
     address: Address,
     config: ClientConfig,
-    raw: bool,
+    gets: Gets,
     key_bytes: usize,
     pid: u32,
     pages: String,
@@ -114,7 +129,8 @@ impl System for Running {
     fn connect(&self, client: usize) -> Result<Box<dyn Target + '_>, BenchError> {
         Ok(Box::new(Connected {
             client: self.client()?,
-            raw: self.raw.then_some(client as u64 + 1),
+            gets: self.gets,
+            raw_seed: client as u64 + 1,
             raw_reads: OnceCell::new(),
             key_bytes: self.key_bytes,
         }))
@@ -136,8 +152,8 @@ impl System for Running {
 /// A client on its thread.
 struct Connected {
     client: Client<ShmNic>,
-    /// The seed of its raw READs, if gets are to be such.
-    raw: Option<u64>,
+    gets: Gets,
+    raw_seed: u64,
     /// Made in the first phase, which is the warm-up: finding the rows takes its time.
     raw_reads: OnceCell<RawReads<ShmNic>>,
     key_bytes: usize,
@@ -146,28 +162,27 @@ struct Connected {
 impl Target for Connected {
     fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
         let client = &self.client;
-        let raw = match self.raw {
-            Some(seed) if !load.is_filling() => {
-                if self.raw_reads.get().is_none() {
-                    let _ = self.raw_reads.set(client.raw_reads(RAW_ROWS, seed).map_err(said)?);
-                }
-                self.raw_reads.get()
-            }
-            _ => None,
-        };
-        let lanes = load.window().min(LANES_MAX);
-        let lane = || Lane { client, load, raw, alone: lanes == 1, key_bytes: self.key_bytes };
-        if lanes == 1 {
-            return client.block_on(lane().run());
+        if self.gets == Gets::Raw && !load.is_filling() && self.raw_reads.get().is_none() {
+            let _ = self.raw_reads.set(client.raw_reads(RAW_ROWS, self.raw_seed).map_err(said)?);
         }
-        let _overlap = client.overlap();
-        let mut result = Ok(());
-        client.block_on(interleave_async(lanes, (0..lanes).map(|_| lane().run()), |_, ended| {
-            if ended.is_err() {
-                result = ended;
+        let raw = self.raw_reads.get().filter(|_| !load.is_filling());
+        let lanes = load.window().min(LANES_MAX);
+        let lane = || Lane { client, load, raw, key_bytes: self.key_bytes };
+        match (lanes, self.gets) {
+            (1, Gets::Raw) => client.block_on(lane().run()),
+            (1, _) => lane().run_alone(),
+            (_, Gets::Many) => lane().run_batches(lanes),
+            _ => {
+                let _overlap = client.overlap();
+                let mut result = Ok(());
+                client.block_on(interleave_async(lanes, (0..lanes).map(|_| lane().run()), |_, ended| {
+                    if ended.is_err() {
+                        result = ended;
+                    }
+                }));
+                result
             }
-        }));
-        result
+        }
     }
 
     fn counters(&self) -> Counters {
@@ -175,7 +190,7 @@ impl Target for Connected {
         let reads = [&effort.rows_read, &effort.rows_read_again, &effort.extents_read, &effort.entries_read];
         let again = [&effort.rows_unverified, &effort.extents_unverified, &effort.second_passes_failed];
         let sum = |counters: &[&std::cell::Cell<u64>]| counters.iter().map(|counter| counter.get()).sum();
-        let at_client = self.client.reads() == Locus::Client && self.raw.is_none();
+        let at_client = self.client.reads() == Locus::Client && self.gets != Gets::Raw;
         Counters {
             reads: at_client.then(|| sum(&reads)),
             retries: Some(sum(&again) + self.client.counters().fallbacks.get()),
@@ -188,18 +203,73 @@ struct Lane<'a> {
     client: &'a Client<ShmNic>,
     load: &'a Load,
     raw: Option<&'a RawReads<ShmNic>>,
-    alone: bool,
     key_bytes: usize,
 }
 
 impl Lane<'_> {
+    /// The only one: operations one after the other, each called as an ordinary function.
+    fn run_alone(self) -> Result<(), BenchError> {
+        let (client, load) = (self.client, self.load);
+        let mut operation = load.operation();
+        loop {
+            match load.next(&mut operation) {
+                Next::Finished => return Ok(()),
+                Next::Later(due) => load.wait_until(due),
+                Next::Ready => {
+                    let done = match operation.kind() {
+                        Kind::Get => client
+                            .get_blocking(operation.key(), |value| load.found(&operation, value))
+                            .map(|found| found.unwrap_or_else(|| load.missing(&operation))),
+                        _ => client.block_on(self.perform(&operation)),
+                    };
+                    if let Err(error) = done {
+                        load.failed(&operation, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gets in batches; what else there is comes one after the other between them.
+    fn run_batches(self, lanes: usize) -> Result<(), BenchError> {
+        let (client, load) = (self.client, self.load);
+        let mut operations: Vec<_> = (0..lanes).map(|_| load.operation()).collect();
+        let mut finished = false;
+        while !finished {
+            let mut count = 0;
+            while count < lanes && !finished {
+                let operation = &mut operations[count];
+                match load.next(operation) {
+                    Next::Finished => finished = true,
+                    Next::Later(_) if count > 0 => break,
+                    Next::Later(due) => load.wait_until(due),
+                    Next::Ready if operation.kind() == Kind::Get => count += 1,
+                    Next::Ready => {
+                        if let Err(error) = client.block_on(self.perform(operation)) {
+                            load.failed(operation, error);
+                        }
+                    }
+                }
+            }
+            let mut keys: [&[u8]; LANES_MAX] = [&[]; LANES_MAX];
+            for (key, operation) in keys.iter_mut().zip(&operations[..count]) {
+                *key = operation.key();
+            }
+            client.get_batch(&keys[..count], |place, value| match value {
+                Ok(Some(value)) => load.found(&operations[place], value),
+                Ok(None) => load.missing(&operations[place]),
+                Err(error) => load.failed(&operations[place], error),
+            });
+        }
+        Ok(())
+    }
+
     async fn run(self) -> Result<(), BenchError> {
         let load = self.load;
         let mut operation = load.operation();
         loop {
             match load.next(&mut operation) {
                 Next::Finished => return Ok(()),
-                Next::Later(due) if self.alone => load.wait_until(due),
                 Next::Later(_) => yield_now().await,
                 Next::Ready => {
                     if let Err(error) = self.perform(&operation).await {
@@ -220,9 +290,11 @@ impl Lane<'_> {
                 }
             }
             (Kind::Get, Some(raw)) => {
-                let bytes = raw.read().await?;
                 let begin = locus_index::HEADER_BYTES + self.key_bytes;
-                load.found(operation, bytes.get(begin..begin + load.value_bytes()).unwrap_or_default());
+                let value = |bytes: &[u8]| {
+                    load.found(operation, bytes.get(begin..begin + load.value_bytes()).unwrap_or_default());
+                };
+                raw.read(load.window() > 1, value).await?;
             }
             (Kind::Put | Kind::Insert, None) => {
                 client.put(operation.key(), operation.value()).await?;

@@ -19,22 +19,6 @@ pub(crate) enum Neighbours {
 /// anyway; naming it keeps the compiler from reordering and costs nothing. Elsewhere it would cost a barrier per word.
 pub(crate) const IN_ORDER: bool = cfg!(target_arch = "x86_64");
 
-/// Copies whole words, without a thought for edges.
-#[inline]
-pub(crate) fn whole_words(target: &[AtomicU64], to: usize, source: &[AtomicU64], from: usize, count: usize) {
-    let (targets, sources) = (&target[to..to + count], &source[from..from + count]);
-    let (targets, targets_left) = targets.as_chunks::<4>();
-    let (sources, sources_left) = sources.as_chunks::<4>();
-    for (to, from) in targets.iter().zip(sources) {
-        for (to, from) in to.iter().zip(from) {
-            store(to, load(from));
-        }
-    }
-    for (to, from) in targets_left.iter().zip(sources_left) {
-        store(to, load(from));
-    }
-}
-
 /// Appends bytes to consecutive words.
 pub(crate) struct Sink<'a> {
     words: &'a [AtomicU64],
@@ -204,7 +188,7 @@ fn blend(place: &AtomicU64, bytes: u64, mask: u64, neighbours: Neighbours) {
 }
 
 /// Copies words to plain bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy_out(source: &[AtomicU64], offset: usize, into: &mut [u8]) {
     let mut index = offset / 8;
     let skipped = offset % 8;
@@ -218,7 +202,15 @@ pub(crate) fn copy_out(source: &[AtomicU64], offset: usize, into: &mut [u8]) {
     }
     let (chunks, last) = rest.as_chunks_mut::<8>();
     let end = index + chunks.len();
-    for (chunk, word) in chunks.iter_mut().zip(&source[index..end]) {
+    // Four at a time: most of what is read is a row of four words, or a record of twice that and more.
+    let (fours, ones) = chunks.as_chunks_mut::<4>();
+    let (from_fours, from_ones) = source[index..end].as_chunks::<4>();
+    for (chunks, words) in fours.iter_mut().zip(from_fours) {
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = load(word).to_le_bytes();
+        }
+    }
+    for (chunk, word) in ones.iter_mut().zip(from_ones) {
         *chunk = load(word).to_le_bytes();
     }
     if !last.is_empty() {

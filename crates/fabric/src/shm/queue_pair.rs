@@ -172,8 +172,8 @@ impl QueuePair for ShmQueuePair {
         self.core.borrow_mut().post_send(request)
     }
 
-    #[inline]
-    fn read_at_once(&mut self, into: &LocalSlice<'_, ShmNic>, from: &RemoteSlice<'_, ShmNic>) -> bool {
+    #[inline(always)]
+    fn read_at_once(&mut self, into: &mut [u8], from: &RemoteSlice<'_, ShmNic>) -> bool {
         self.core.borrow().read_at_once(into, from)
     }
 

@@ -230,15 +230,16 @@ impl Imported {
     }
 
     /// Asks the processor to fetch a range, which the caller has checked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch(&self, offset: usize, bytes: usize) {
         const LINE: usize = 64;
         /// Beyond this the processor's own prefetcher follows along.
-        const LINES_MAX: usize = 32;
-        let start = self.mapping.base().as_ptr().cast::<u8>().wrapping_add(offset & !(LINE - 1));
-        let lines = (offset % LINE + bytes).div_ceil(LINE).min(LINES_MAX);
-        for line in 0..lines {
-            prefetch_line(start.wrapping_add(line * LINE));
+        const BYTES_MAX: usize = 32 * LINE;
+        let base = self.mapping.base().as_ptr().cast::<u8>();
+        let (mut line, end) = (offset & !(LINE - 1), offset + bytes.min(BYTES_MAX));
+        while line < end {
+            prefetch_line(base.wrapping_add(line));
+            line += LINE;
         }
     }
 }

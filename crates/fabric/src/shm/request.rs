@@ -111,7 +111,7 @@ pub(crate) fn bytes_of<'a>(payload: &'a Payload<'_, ShmNic>) -> Bytes<'a> {
 }
 
 #[inline]
-pub(crate) fn check_transfer(local: &LocalSlice<'_, ShmNic>) -> Result<(), PostError> {
+fn check_transfer(local: &LocalSlice<'_, ShmNic>) -> Result<(), PostError> {
     check_range(local)?;
     if local.bytes > TRANSFER_BYTES_MAX {
         return Err(PostError::TooLong(local.bytes, TRANSFER_BYTES_MAX));

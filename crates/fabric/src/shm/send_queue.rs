@@ -9,15 +9,15 @@ use super::{
     ShmAddress, ShmNic,
     channel::status_of,
     copy::{self, Neighbours, Sink},
-    message::Header,
+    message::{Header, TRANSFER_BYTES_MAX},
     queue_pair::{Core, Range},
     region::Imported,
-    request::{Bytes, bytes_of, check_transfer},
+    request::{Bytes, bytes_of},
     ring::Violation,
 };
 use crate::{
-    Completion, LocalSlice, Opcode, Payload, PostError, QueuePairState, ReceiverNotReady, RemoteSlice,
-    SendRequest, Status, Transport, Verb,
+    Completion, Opcode, Payload, PostError, QueuePairState, ReceiverNotReady, RemoteSlice, SendRequest,
+    Status, Transport, Verb,
 };
 use std::sync::atomic::{
     AtomicU64,
@@ -370,23 +370,16 @@ impl Core {
     }
 
     /// A READ that is over when this returns; false if it may not be, or is not to be trusted.
-    #[inline]
-    pub(crate) fn read_at_once(&self, into: &LocalSlice<'_, ShmNic>, from: &RemoteSlice<'_, ShmNic>) -> bool {
+    #[inline(always)]
+    pub(crate) fn read_at_once(&self, into: &mut [u8], from: &RemoteSlice<'_, ShmNic>) -> bool {
         let imported = &*from.region.inner;
         let may = self.state == QueuePairState::Ready
             && self.config.transport == Transport::Rc
             && self.sends.is_empty()
-            && check_transfer(into).is_ok()
-            && imported.check(self.link.id, from.offset, into.bytes, false) == Status::Success;
+            && into.len() <= TRANSFER_BYTES_MAX
+            && imported.check(self.link.id, from.offset, into.len(), false) == Status::Success;
         if may {
-            let target = into.region.mapping().words();
-            if (into.offset | from.offset | into.bytes).is_multiple_of(8) {
-                copy::whole_words(target, into.offset / 8, imported.words(), from.offset / 8, into.bytes / 8);
-            } else {
-                let mut sink = Sink::new(target, into.offset, Neighbours::Busy);
-                sink.words(imported.words(), from.offset, into.bytes);
-                sink.finish();
-            }
+            copy::copy_out(imported.words(), from.offset, into);
         }
         may && imported.stands()
     }

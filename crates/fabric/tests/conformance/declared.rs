@@ -106,13 +106,17 @@ fn race_reads<N: Nic>(
         while overlap.next() {
             let id = overlap.rounds;
             // What is declared holds for both kinds of READ.
-            let (ours_at, theirs_at) = (local(&ours, into, bytes), remote(&shared, from));
-            if id.is_multiple_of(2) || !duo.near.queue_pair.read_at_once(&ours_at, &theirs_at) {
-                duo.near.post(&read(id, ours_at, theirs_at));
+            let theirs_at = remote(&shared, from);
+            let mut copy = vec![0; bytes];
+            let at_once = id % 2 == 1 && duo.near.queue_pair.read_at_once(&mut copy, &theirs_at);
+            if !at_once {
+                duo.near.post(&read(id, local(&ours, into, bytes), theirs_at));
                 duo.sent_well(id, Opcode::Read);
             }
             let last = begun.load(Ordering::Acquire);
-            let copy = bytes_of(&ours, into, bytes);
+            if !at_once {
+                copy = bytes_of(&ours, into, bytes);
+            }
             let words: Vec<u64> = copy[from.wrapping_neg() % 8..]
                 .chunks_exact(8)
                 .map(|word| u64::from_le_bytes(word.try_into().unwrap()))

@@ -1,17 +1,19 @@
 //! The self-verifying cuckoo table (Mitchell chapter 3): three possible rows for every key, one key in every row.
 //!
 //! * [`row`]: a row of 32 bytes, verified by a checksum over its content, its location and its table's epoch;
-//! * [`lookup`]: Algorithm 1, over any memory;
+//! * [`lookup`]: Algorithm 1, over any memory; [`attempt`]: its first try, for memory that is read at once;
 //! * [`partition`]: Algorithm 2 and deletes, by the owner;
 //! * [`kick_out`]: the search for a free row and the chain of moves that makes it usable;
 //! * [`growth`]: to a larger table, row by row, under readers.
 
+mod attempt;
 mod growth;
 pub(crate) mod kick_out;
 mod lookup;
 mod partition;
 mod row;
 
+pub use attempt::Attempt;
 pub use lookup::get;
 pub use partition::{Partition, PutOutcome};
 pub use row::{ROW_BYTES, Row, State};

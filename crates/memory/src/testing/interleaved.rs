@@ -106,6 +106,21 @@ impl<'h, R: Region> Interleaved<'h, R> {
         region.words()[index].load(Relaxed).to_le_bytes()
     }
 
+    fn read_now(&self, at: Pointer, bytes: usize) -> Result<Vec<u8>, MemoryError> {
+        let region = self.regions.get(at.region()).ok_or(MemoryError::UnknownRegion(at.region()))?;
+        if bytes > region.bytes() || at.offset() > region.bytes() - bytes {
+            return Err(MemoryError::OutOfRange(at, bytes));
+        }
+        self.reads.set(self.reads.get() + 1);
+        let mut words = vec![[0; 8]; bytes.div_ceil(8)];
+        for position in self.positions(words.len()) {
+            words[position] = self.sample(&region, at.offset() / 8 + position);
+        }
+        let mut sampled = words.into_flattened();
+        sampled.truncate(bytes);
+        Ok(sampled)
+    }
+
     /// The positions of `count` words in the order in which to sample them.
     fn positions(&self, count: usize) -> Vec<usize> {
         let mut positions: Vec<usize> = (0..count).collect();
@@ -136,18 +151,11 @@ impl<R: Region> Memory for Interleaved<'_, R> {
     const INTERLEAVES: bool = true;
 
     async fn read(&self, at: Pointer, bytes: usize) -> Result<Vec<u8>, MemoryError> {
-        let region = self.regions.get(at.region()).ok_or(MemoryError::UnknownRegion(at.region()))?;
-        if bytes > region.bytes() || at.offset() > region.bytes() - bytes {
-            return Err(MemoryError::OutOfRange(at, bytes));
-        }
-        self.reads.set(self.reads.get() + 1);
-        let mut words = vec![[0; 8]; bytes.div_ceil(8)];
-        for position in self.positions(words.len()) {
-            words[position] = self.sample(&region, at.offset() / 8 + position);
-        }
-        let mut sampled = words.into_flattened();
-        sampled.truncate(bytes);
-        Ok(sampled)
+        self.read_now(at, bytes)
+    }
+
+    fn read_at_once(&self, at: Pointer, into: &mut [u8]) -> bool {
+        self.read_now(at, into.len()).map(|sampled| into.copy_from_slice(&sampled)).is_ok()
     }
 
     fn prefetch(&self, _: Pointer, _: usize) {}

@@ -212,20 +212,14 @@ impl QueuePair for Pair {
         });
         Ok(())
     }
-    fn read_at_once(
-        &mut self,
-        into: &LocalSlice<'_, ScriptedNic>,
-        from: &RemoteSlice<'_, ScriptedNic>,
-    ) -> bool {
+    fn read_at_once(&mut self, into: &mut [u8], from: &RemoteSlice<'_, ScriptedNic>) -> bool {
         let mut script = self.nic.script();
         if !self.connected || !self.nic.properties.reads_at_once || script.status != Status::Success {
             return false;
         }
         assert!(script.posted.is_empty(), "something is unfinished");
         script.calls.push(Call::AtOnce);
-        let mut bytes = vec![0; into.bytes];
-        from.region.0.copy_out(from.offset, &mut bytes);
-        into.region.copy_in(into.offset, &bytes);
+        from.region.0.copy_out(from.offset, into);
         true
     }
     fn ring(&mut self) -> Result<(), PostError> {

@@ -6,14 +6,20 @@ use crate::{
     control::{self, Answer, Ask, Manifest, Statistics},
 };
 use locus_fabric::{Facts, Link, Nic};
-use locus_index::{PARTITIONS, PartitionId, cuckoo::Tables, directory::Directory};
-use locus_memory::{RegionId, Remote, RemoteConfig};
+use locus_index::{
+    PARTITIONS, PartitionId,
+    cuckoo::{Table, Tables},
+    directory::Directory,
+};
+use locus_memory::{Pointer, RegionId, Remote, RemoteConfig};
 use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::Rc,
     time::Duration,
 };
+
+const NO_TABLE: Table = Table { at: Pointer::from_bits(0), rows: 0, epoch: 0 };
 
 /// A connection, until the server is lost.
 pub(super) struct Connection<N: Nic> {
@@ -26,6 +32,8 @@ pub(super) struct Connection<N: Nic> {
     directories: Vec<Directory>,
     /// The directory entries in use. One that was never read names no table.
     entries: Vec<Cell<Tables>>,
+    /// Their tables once more, closer together, since most gets need no more. One that is not known has no rows.
+    tables: Vec<Cell<Table>>,
     /// Names the channels to the server, so that it knows them when they come back over another link.
     session: u128,
     channels: Vec<OnceCell<Rc<Channel<N>>>>,
@@ -61,6 +69,7 @@ impl<N: Nic> Connection<N> {
             patience: config.patience,
             directories: directories(&manifest),
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
+            tables: vec![Cell::new(NO_TABLE); PARTITIONS],
             channels: manifest.directories.iter().map(|_| OnceCell::new()).collect(),
             staging: OnceCell::new(),
             session,
@@ -121,9 +130,21 @@ impl<N: Nic> Connection<N> {
     }
 
     /// The directory entry in use for a partition.
+    pub(super) fn entry(&self, partition: PartitionId) -> Tables {
+        self.entries[partition.index()].get()
+    }
+
+    /// Uses this directory entry for a partition from now on.
+    pub(super) fn set_entry(&self, partition: PartitionId, tables: Tables) {
+        self.entries[partition.index()].set(tables);
+        self.tables[partition.index()].set(tables.current.unwrap_or(NO_TABLE));
+    }
+
+    /// The table of a partition by the directory entry in use.
     #[inline]
-    pub(super) fn entry(&self, partition: PartitionId) -> &Cell<Tables> {
-        &self.entries[partition.index()]
+    pub(super) fn table(&self, partition: PartitionId) -> Option<Table> {
+        let table = self.tables[partition.index()].get();
+        (table.rows > 0).then_some(table)
     }
 
     /// The channel to a core, opened on first use.

@@ -3,6 +3,7 @@
 //! A client belongs to the thread that made it. Its futures poll the fabric themselves when they are polled, so any
 //! executor of that thread can run them; [`Client::block_on`] does so and idles in between.
 
+mod at_once;
 mod config;
 mod connection;
 mod counters;
@@ -21,7 +22,7 @@ use crate::{Design, Locus, PartitionMap, StoreError, control::Statistics};
 use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic};
-use locus_index::{Counters, Key};
+use locus_index::{Counters, Key, PartitionId};
 use locus_rpc::{Channel, Hub, RpcError};
 use locus_runtime::{Clock, Idle, MonotonicClock, block_on};
 use std::{
@@ -45,6 +46,9 @@ pub struct Client<N: Nic> {
     map: PartitionMap,
     seed: u64,
     reads: Locus,
+    /// Whether the fabric carries out READs at once.
+    reads_at_once: bool,
+    scratch: at_once::Scratch,
     clock: MonotonicClock,
     idle: RefCell<Idle>,
     /// How many [`Overlap`]s are alive.
@@ -115,6 +119,8 @@ impl<N: Nic> Client<N> {
             map: PartitionMap::even(&cores),
             seed: first.seed,
             reads: config.reads.unwrap_or(design.reads),
+            reads_at_once: nic.properties().reads_at_once,
+            scratch: at_once::Scratch::default(),
             servers,
             config,
             clock: MonotonicClock::new(),
@@ -159,6 +165,7 @@ impl<N: Nic> Client<N> {
         Ok(self.connection(0)?.manifest.value_bytes_max as usize)
     }
 
+    #[inline(always)]
     fn key<'k>(&self, key: &'k [u8]) -> Result<Key<'k>, StoreError> {
         if key.is_empty() || key.len() > locus_index::KEY_BYTES_MAX {
             return Err(StoreError::KeyLength(key.len()));
@@ -166,8 +173,17 @@ impl<N: Nic> Client<N> {
         Ok(Key::new(key, self.seed))
     }
 
+    /// The connection to the server that has a partition.
+    #[inline]
+    fn connection_of(&self, partition: PartitionId) -> Result<Rc<Connection<N>>, StoreError> {
+        // A look at the map is a cache miss more often than not.
+        let server = if self.servers.len() == 1 { 0 } else { self.map.owner(partition).server };
+        self.connection(server.into())
+    }
+
     /// The connection to a server: the one there is, or, if it was lost, a new one. One attempt, and none within the
     /// pause after a failed one.
+    #[inline]
     fn connection(&self, server: usize) -> Result<Rc<Connection<N>>, StoreError> {
         if let Some(connection) = &*self.servers[server].connection.borrow() {
             return Ok(connection.clone());

@@ -8,7 +8,14 @@ use locus_index::{
     cuckoo::{ROW_BYTES, Row, State},
 };
 use locus_memory::{Memory, Pointer};
-use std::{cell::Cell, rc::Rc};
+use locus_runtime::yield_now;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+/// What is read at once of a longer record.
+const SCRATCH_BYTES: usize = 4 << 10;
 
 /// Bare READs over the first server's tables: of a row, then of the extent that it points to. Nothing is hashed, verified
 /// or compared.
@@ -17,6 +24,8 @@ pub struct RawReads<N: Nic> {
     /// Rows that hold records, in random order.
     rows: Vec<Pointer>,
     next: Cell<usize>,
+    /// Where READs that are over at once go.
+    scratch: RefCell<Box<[u8; SCRATCH_BYTES]>>,
     /// Zero, which the compiler does not know: see [`RawReads::read`].
     nothing: u8,
 }
@@ -30,7 +39,8 @@ impl<N: Nic> Client<N> {
         if rows.is_empty() {
             return Err(StoreError::Config("there are no records to read".into()));
         }
-        Ok(RawReads { connection, rows, next: Cell::new(0), nothing: std::hint::black_box(0) })
+        let scratch = RefCell::new(Box::new([0; SCRATCH_BYTES]));
+        Ok(RawReads { connection, rows, next: Cell::new(0), scratch, nothing: std::hint::black_box(0) })
     }
 
     async fn full_rows(
@@ -71,21 +81,49 @@ impl<N: Nic> Client<N> {
 }
 
 impl<N: Nic> RawReads<N> {
-    /// The two READs, and the bytes of the second. Where the next ones go depends on these bytes, so that the processor does
-    /// not begin them before these have arrived: it does not with gets either.
+    /// The two READs; the bytes of the second go to `found`. Where the next ones go depends on these bytes, so that the
+    /// processor does not begin them before these have arrived: it does not with gets either. With `in_turns` they
+    /// overlap with those of others.
     #[inline]
-    pub async fn read(&self) -> Result<impl std::ops::Deref<Target = [u8]> + '_, StoreError> {
+    pub async fn read<T>(&self, in_turns: bool, found: impl FnOnce(&[u8]) -> T) -> Result<T, StoreError> {
         let number = self.next.get();
         self.next.set(if number + 1 < self.rows.len() { number + 1 } else { 0 });
         let (at, remote) = (self.rows[number], &self.connection.remote);
-        let extent = {
-            let row = remote.read(at, ROW_BYTES).await?;
-            Row::unverified(&row).expect("32 bytes").0.extent()
-        };
-        let bytes = remote.read(extent.at, extent.bytes).await?;
-        self.next.set(self.next.get() + usize::from(bytes[0] & self.nothing));
-        Ok(bytes)
+        if !remote.reads_at_once() {
+            let _overlap = in_turns.then(|| remote.overlap());
+            let extent = Row::unverified(&remote.read(at, ROW_BYTES).await?).expect("32 bytes").0.extent();
+            return Ok(self.taken(&remote.read(extent.at, extent.bytes).await?, found));
+        }
+        if in_turns {
+            remote.prefetch(at, ROW_BYTES);
+            yield_now().await;
+        }
+        let mut row = [0; ROW_BYTES];
+        if !remote.read_at_once(at, &mut row) {
+            return Err(refused());
+        }
+        let extent = Row::unverified(&row).expect("32 bytes").0.extent();
+        if in_turns {
+            remote.prefetch(extent.at, extent.bytes);
+            yield_now().await;
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        let bytes = &mut scratch[..extent.bytes.min(SCRATCH_BYTES)];
+        if !remote.read_at_once(extent.at, bytes) {
+            return Err(refused());
+        }
+        Ok(self.taken(bytes, found))
     }
+
+    #[inline]
+    fn taken<T>(&self, bytes: &[u8], found: impl FnOnce(&[u8]) -> T) -> T {
+        self.next.set(self.next.get() + usize::from(bytes[0] & self.nothing));
+        found(bytes)
+    }
+}
+
+fn refused() -> StoreError {
+    StoreError::Config("the fabric refused a bare READ: is the server gone?".into())
 }
 
 fn lookup_error(error: LookupError) -> StoreError {

@@ -4,7 +4,7 @@
 //! directory entry in use, fetched again when it turns out stale; regions that the server has added since; and the way
 //! out when writers keep the traversal from an answer, which is to ask the server. Every loop has its limit.
 
-use super::{Client, connection::Connection, counters::count};
+use super::{Client, at_once::LANES, connection::Connection, counters::count};
 use crate::{
     Locus, Owner, StoreError,
     opcode::{Opcode, Status, decode_extent},
@@ -37,9 +37,18 @@ impl<N: Nic> Client<N> {
     pub async fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         let key = self.key(key)?;
         count(&self.counters.gets);
-        let owner = self.map.owner(key.partition());
-        let connection = self.connection(owner.server.into())?;
+        let connection = self.connection_of(key.partition())?;
         let mut found = Some(found);
+        if self.at_once() {
+            let value = match self.overlapping.get() {
+                0 => self.get_at_once(&connection, &key, &mut found),
+                _ => self.get_in_turns(&connection, &key, &mut found).await,
+            };
+            if value.is_some() {
+                return Ok(value);
+            }
+        }
+        let owner = self.map.owner(key.partition());
         if self.reads == Locus::Client {
             match self.get_at_client(&connection, owner.core, &key, &mut found).await {
                 Ok(value) => return Ok(value),
@@ -51,6 +60,27 @@ impl<N: Nic> Client<N> {
         result.map_err(|error| self.failed(owner.server, &connection, error))
     }
 
+    /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get`]: where READs are
+    /// over at once there is no future to be made and moved.
+    #[inline]
+    pub fn get_blocking<T>(
+        &self,
+        key: &[u8],
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        let mut found = Some(found);
+        if self.at_once() {
+            let key = self.key(key)?;
+            let connection = self.connection_of(key.partition())?;
+            if let Some(value) = self.get_at_once(&connection, &key, &mut found) {
+                count(&self.counters.gets);
+                return Ok(Some(value));
+            }
+        }
+        let found = |value: &[u8]| found.take().map(|found| found(value));
+        Ok(self.block_on(self.get(key, found))?.flatten())
+    }
+
     /// Finds many keys, with up to the window of them under way at once, so that their READs overlap. Hands each
     /// result to `found` with the key's place in `keys`, in the order in which they arrive.
     pub async fn get_many<K: AsRef<[u8]>>(
@@ -58,9 +88,20 @@ impl<N: Nic> Client<N> {
         keys: &[K],
         found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
     ) {
-        let _overlap = self.overlap();
         let found = RefCell::new(found);
-        interleave_async(self.config.window, self.gets(keys, &found), |_, ()| ()).await;
+        if !self.at_once() {
+            let _overlap = self.overlap();
+            return interleave_async(self.config.window, self.gets(keys, 0, &found), |_, ()| ()).await;
+        }
+        for (number, keys) in keys.chunks(LANES).enumerate() {
+            let first = number * LANES;
+            let left = self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value));
+            if left != 0 {
+                let _overlap = self.overlap();
+                let gets = pick(self.gets(keys, first, &found), left);
+                interleave_async(self.config.window, gets, |_, ()| ()).await;
+            }
+        }
     }
 
     /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get_many`].
@@ -71,30 +112,38 @@ impl<N: Nic> Client<N> {
     ) {
         /// READs that overlap need some turns; only after that is there something to wait for.
         const TURNS: u32 = 16;
-        let _overlap = self.overlap();
         let found = RefCell::new(found);
         let mut idle = Idle::default();
-        interleave_idling(
-            self.config.window,
-            self.gets(keys, &found),
-            |_, ()| (),
-            |turns| {
-                if turns > TURNS {
-                    idle.step(&self.hub);
-                } else {
-                    idle.reset();
-                }
-            },
-        );
+        let mut fruitless = |turns| {
+            if turns > TURNS {
+                idle.step(&self.hub);
+            } else {
+                idle.reset();
+            }
+        };
+        if !self.at_once() {
+            let _overlap = self.overlap();
+            return interleave_idling(self.config.window, self.gets(keys, 0, &found), |_, ()| (), fruitless);
+        }
+        for (number, keys) in keys.chunks(LANES).enumerate() {
+            let first = number * LANES;
+            let left = self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value));
+            if left != 0 {
+                let _overlap = self.overlap();
+                let gets = pick(self.gets(keys, first, &found), left);
+                interleave_idling(self.config.window, gets, |_, ()| (), &mut fruitless);
+            }
+        }
     }
 
-    /// A get for each key, which hands over its result when it is done.
+    /// A get for each key, which hands over its result when it is done. `first` is the first one's place.
     fn gets<'a, K: AsRef<[u8]>, F: FnMut(usize, Result<Option<&[u8]>, StoreError>)>(
         &'a self,
         keys: &'a [K],
+        first: usize,
         found: &'a RefCell<F>,
     ) -> impl Iterator<Item = impl Future<Output = ()>> {
-        keys.iter().enumerate().map(move |(place, key)| async move {
+        keys.iter().zip(first..).map(move |(key, place)| async move {
             let got = self.get(key.as_ref(), |value| (found.borrow_mut())(place, Ok(Some(value)))).await;
             match got {
                 Ok(Some(())) => {}
@@ -119,9 +168,8 @@ impl<N: Nic> Client<N> {
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Result<Option<T>, Interrupted> {
         let _overlap = (self.overlapping.get() > 0).then(|| connection.remote.overlap());
-        let entry = connection.entry(key.partition());
         for _ in 0..ENTRY_READS_MAX {
-            let tables = entry.get();
+            let tables = connection.entry(key.partition());
             let result = match tables.current {
                 Some(_) => cuckoo::get(&connection.remote, &tables, key, &self.effort).await,
                 None => Err(LookupError::Stale),
@@ -141,7 +189,7 @@ impl<N: Nic> Client<N> {
                             connection.remote.current().map_err(|error| interrupted(connection, error))?;
                             return Ok(None);
                         }
-                        Ok(tables) => entry.set(tables),
+                        Ok(tables) => connection.set_entry(key.partition(), tables),
                         Err(error) => self.recover(connection, error)?,
                     }
                 }
@@ -250,6 +298,11 @@ impl<N: Nic> Client<N> {
             error => error,
         }
     }
+}
+
+/// Those of some things that have their bit set.
+fn pick<T>(things: impl Iterator<Item = T>, bits: u32) -> impl Iterator<Item = T> {
+    things.enumerate().filter(move |(place, _)| bits >> place & 1 == 1).map(|(_, thing)| thing)
 }
 
 /// A channel's error in the words of the store.
