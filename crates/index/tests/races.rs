@@ -161,7 +161,7 @@ fn attempt(
     counters: &Counters,
 ) -> Option<Vec<u8>> {
     let mut bytes = [0; 256];
-    let attempt = Attempt::begin(memory, &entry.current?, key);
+    let attempt = Attempt::begin(&entry.current?, key);
     let extent = attempt.extent(memory, key, counters)?;
     let value = Attempt::value(memory, &extent, key, &mut bytes, counters)?;
     Some(bytes[value].to_vec())

@@ -19,33 +19,57 @@ pub struct Attempt {
     epoch: u64,
 }
 
+/// What a row had to say.
+#[derive(Clone, Copy, Debug)]
+pub enum Glance {
+    /// The key's record may be here.
+    Candidate(Extent),
+    /// Something else is in it.
+    Other,
+    /// The attempt is over.
+    Unclear,
+}
+
 impl Attempt {
-    /// Begins, and prefetches the rows.
+    /// Begins.
     #[inline(always)]
-    pub fn begin<M: Memory>(memory: &M, table: &Table, key: &Key<'_>) -> Self {
-        let rows = table.positions(key).map(|row| table.row_at(row));
-        for at in rows {
-            memory.prefetch(at, ROW_BYTES);
+    pub fn begin(table: &Table, key: &Key<'_>) -> Self {
+        Self { rows: table.positions(key).map(|row| table.row_at(row)), epoch: table.epoch }
+    }
+
+    /// Prefetches the row of a way.
+    #[inline(always)]
+    pub fn prefetch<M: Memory>(&self, memory: &M, way: usize) {
+        memory.prefetch(self.rows[way], ROW_BYTES);
+    }
+
+    /// Reads the row of a way.
+    #[inline(always)]
+    pub fn glance<M: Memory>(&self, memory: &M, way: usize, key: &Key<'_>, counters: &Counters) -> Glance {
+        let at = self.rows[way];
+        let mut bytes = [0; ROW_BYTES];
+        if !memory.read_at_once(at, &mut bytes) {
+            return Glance::Unclear;
         }
-        Self { rows, epoch: table.epoch }
+        count(&counters.rows_read);
+        match Row::unverified(&bytes) {
+            Some((row, _)) if !row.may_hold(key) => Glance::Other,
+            Some((row, sum)) if row.verifies(sum, at, self.epoch) => Glance::Candidate(row.extent()),
+            _ => {
+                count(&counters.rows_unverified);
+                Glance::Unclear
+            }
+        }
     }
 
     /// Reads rows up to the first that may hold the key, and gives its extent.
     #[inline(always)]
     pub fn extent<M: Memory>(&self, memory: &M, key: &Key<'_>, counters: &Counters) -> Option<Extent> {
-        for at in self.rows {
-            let mut bytes = [0; ROW_BYTES];
-            if !memory.read_at_once(at, &mut bytes) {
-                return None;
-            }
-            count(&counters.rows_read);
-            let (row, sum) = Row::unverified(&bytes)?;
-            if row.may_hold(key) {
-                if row.verifies(sum, at, self.epoch) {
-                    return Some(row.extent());
-                }
-                count(&counters.rows_unverified);
-                return None;
+        for way in 0..WAYS {
+            match self.glance(memory, way, key, counters) {
+                Glance::Candidate(extent) => return Some(extent),
+                Glance::Other => {}
+                Glance::Unclear => return None,
             }
         }
         None

@@ -4,7 +4,10 @@
 use super::{Client, connection::Connection, counters::count};
 use crate::{Locus, StoreError};
 use locus_fabric::Nic;
-use locus_index::{Extent, Key, cuckoo::Attempt};
+use locus_index::{
+    Counters, Extent, Key,
+    cuckoo::{Attempt, Glance, WAYS},
+};
 use locus_memory::Memory;
 use locus_runtime::yield_now;
 use std::{cell::RefCell, rc::Rc};
@@ -28,7 +31,38 @@ struct Lane<'k, N: Nic> {
     connection: Rc<Connection<N>>,
     key: Key<'k>,
     attempt: Attempt,
-    extent: Option<Extent>,
+    state: State,
+}
+
+/// Where a lane is.
+enum State {
+    /// At a row, which was prefetched.
+    Row,
+    /// At an extent, which was prefetched.
+    Extent(Extent),
+    /// Left to the other way.
+    Over,
+}
+
+impl<N: Nic> Lane<'_, N> {
+    /// Looks at the row of a way, if it is still to be looked at, and prefetches what is next.
+    #[inline]
+    fn glance(&mut self, way: usize, effort: &Counters) {
+        let remote = &self.connection.remote;
+        if let State::Row = self.state {
+            self.state = match self.attempt.glance(remote, way, &self.key, effort) {
+                Glance::Candidate(extent) => {
+                    remote.prefetch(extent.at, extent.bytes);
+                    State::Extent(extent)
+                }
+                Glance::Other if way + 1 < WAYS => {
+                    self.attempt.prefetch(remote, way + 1);
+                    State::Row
+                }
+                Glance::Other | Glance::Unclear => State::Over,
+            };
+        }
+    }
 }
 
 impl<N: Nic> Client<N> {
@@ -41,7 +75,8 @@ impl<N: Nic> Client<N> {
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
         let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&connection.remote, &table, key);
+        let attempt = Attempt::begin(&table, key);
+        (0..WAYS).for_each(|way| attempt.prefetch(&connection.remote, way));
         let extent = attempt.extent(&connection.remote, key, &self.effort)?;
         self.value_at_once(connection, &extent, key, |value| found.take().map(|found| found(value)))?
     }
@@ -54,7 +89,8 @@ impl<N: Nic> Client<N> {
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
         let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&connection.remote, &table, key);
+        let attempt = Attempt::begin(&table, key);
+        (0..WAYS).for_each(|way| attempt.prefetch(&connection.remote, way));
         yield_now().await;
         let extent = attempt.extent(&connection.remote, key, &self.effort)?;
         connection.remote.prefetch(extent.at, extent.bytes);
@@ -75,17 +111,16 @@ impl<N: Nic> Client<N> {
             *lane = self.lane(key.as_ref());
             left |= u32::from(lane.is_none()) << place;
         }
-        for lane in lanes.iter_mut().flatten() {
-            let remote = &lane.connection.remote;
-            lane.extent = lane.attempt.extent(remote, &lane.key, &self.effort);
-            if let Some(extent) = &lane.extent {
-                remote.prefetch(extent.at, extent.bytes);
-            }
+        for way in 0..WAYS {
+            lanes.iter_mut().flatten().for_each(|lane| lane.glance(way, &self.effort));
         }
         for (place, lane) in lanes.iter().enumerate() {
-            let Some(Lane { connection, key, extent, .. }) = lane else { continue };
+            let Some(Lane { connection, key, state, .. }) = lane else { continue };
             let hand_over = |value: &[u8]| found(place, Ok(Some(value)));
-            let value = extent.and_then(|extent| self.value_at_once(connection, &extent, key, hand_over));
+            let value = match state {
+                State::Extent(extent) => self.value_at_once(connection, extent, key, hand_over),
+                State::Row | State::Over => None,
+            };
             left |= u32::from(value.is_none()) << place;
             self.counters.gets.set(self.counters.gets.get() + u64::from(value.is_some()));
         }
@@ -98,8 +133,9 @@ impl<N: Nic> Client<N> {
         let key = self.key(key).ok()?;
         let connection = self.connection_of(key.partition()).ok()?;
         let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&connection.remote, &table, &key);
-        Some(Lane { connection, key, attempt, extent: None })
+        let attempt = Attempt::begin(&table, &key);
+        attempt.prefetch(&connection.remote, 0);
+        Some(Lane { connection, key, attempt, state: State::Row })
     }
 
     #[inline]
