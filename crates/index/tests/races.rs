@@ -6,7 +6,7 @@
 
 use locus_index::{
     Answer, Counters, Key, LookupError, Owner, PartitionId,
-    cuckoo::{self, Attempt, Partition, Tables},
+    cuckoo::{self, Attempt, Partition, Tables, WAYS},
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{
@@ -158,12 +158,17 @@ fn attempt(
     memory: &Interleaved<'_, HeapRegion>,
     entry: &Tables,
     key: &Key<'_>,
+    steps: bool,
     counters: &Counters,
 ) -> Option<Vec<u8>> {
     let mut bytes = [0; 256];
-    let attempt = Attempt::begin(&entry.current?, key);
-    let extent = attempt.extent(memory, key, counters)?;
-    let value = Attempt::value(memory, &extent, key, &mut bytes, counters)?;
+    let mut attempt = Attempt::begin(&entry.current?, *key);
+    if steps {
+        (0..WAYS).for_each(|way| attempt.step(memory, way, counters));
+    } else {
+        attempt.find_extent(memory, counters);
+    }
+    let value = attempt.value(memory, &mut bytes, counters)?;
     Some(bytes[value].to_vec())
 }
 
@@ -201,7 +206,7 @@ fn run(seed: u64, totals: &mut Totals) {
                 world.change();
             }
         })
-        .with_order(match seed % 3 {
+        .with_order(match seed / 3 % 3 {
             0 => SampleOrder::Increasing,
             1 => SampleOrder::Decreasing,
             _ => SampleOrder::Shuffled(seed),
@@ -215,7 +220,10 @@ fn run(seed: u64, totals: &mut Totals) {
         let bytes = key_bytes(number);
         let key = Key::new(&bytes, SEED);
         totals.lookups += 1;
-        let tried = if seed.is_multiple_of(2) { attempt(&memory, &entry, &key, &counters) } else { None };
+        let tried = match seed % 3 {
+            0 => None,
+            way => attempt(&memory, &entry, &key, way == 1, &counters),
+        };
         totals.attempts += u64::from(tried.is_some());
         let result = match tried {
             Some(value) => Ok(Some(value)),

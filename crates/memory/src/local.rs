@@ -58,6 +58,11 @@ impl<'m, R: Region> Memory for Local<'m, R> {
         self.slice(at, bytes)
     }
 
+    #[inline]
+    fn read_at_once(&self, at: Pointer, into: &mut [u8]) -> bool {
+        self.slice(at, into.len()).map(|bytes| into.copy_from_slice(bytes)).is_ok()
+    }
+
     /// Starts to fetch the cache lines: what a mutation does, which must not yield, before it needs them.
     #[inline]
     fn prefetch(&self, at: Pointer, bytes: usize) {

@@ -13,7 +13,7 @@ mod lookup;
 mod partition;
 mod row;
 
-pub use attempt::{Attempt, Glance};
+pub use attempt::Attempt;
 pub use lookup::get;
 pub use partition::{Partition, PutOutcome};
 pub use row::{ROW_BYTES, Row, State};

@@ -1,12 +1,12 @@
 //! Gets whose READs are over when they are started, on fabrics that can do that: no futures, no buffers, no queue. What
 //! they do not answer (see [`cuckoo::Attempt`]), the traversal in `read.rs` does.
 
-use super::{Client, connection::Connection, counters::count};
+use super::{Client, connection::Connection};
 use crate::{Locus, StoreError};
 use locus_fabric::Nic;
 use locus_index::{
-    Counters, Extent, Key,
-    cuckoo::{Attempt, Glance, WAYS},
+    Key,
+    cuckoo::{Attempt, WAYS},
 };
 use locus_memory::Memory;
 use locus_runtime::yield_now;
@@ -29,40 +29,7 @@ impl Default for Scratch {
 /// A key of a batch under way.
 struct Lane<'k, N: Nic> {
     connection: Rc<Connection<N>>,
-    key: Key<'k>,
-    attempt: Attempt,
-    state: State,
-}
-
-/// Where a lane is.
-enum State {
-    /// At a row, which was prefetched.
-    Row,
-    /// At an extent, which was prefetched.
-    Extent(Extent),
-    /// Left to the other way.
-    Over,
-}
-
-impl<N: Nic> Lane<'_, N> {
-    /// Looks at the row of a way, if it is still to be looked at, and prefetches what is next.
-    #[inline]
-    fn glance(&mut self, way: usize, effort: &Counters) {
-        let remote = &self.connection.remote;
-        if let State::Row = self.state {
-            self.state = match self.attempt.glance(remote, way, &self.key, effort) {
-                Glance::Candidate(extent) => {
-                    remote.prefetch(extent.at, extent.bytes);
-                    State::Extent(extent)
-                }
-                Glance::Other if way + 1 < WAYS => {
-                    self.attempt.prefetch(remote, way + 1);
-                    State::Row
-                }
-                Glance::Other | Glance::Unclear => State::Over,
-            };
-        }
-    }
+    attempt: Attempt<'k>,
 }
 
 impl<N: Nic> Client<N> {
@@ -74,11 +41,10 @@ impl<N: Nic> Client<N> {
         key: &Key<'_>,
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
-        let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&table, key);
+        let mut attempt = Attempt::begin(&connection.table(key.partition())?, *key);
         (0..WAYS).for_each(|way| attempt.prefetch(&connection.remote, way));
-        let extent = attempt.extent(&connection.remote, key, &self.effort)?;
-        self.value_at_once(connection, &extent, key, |value| found.take().map(|found| found(value)))?
+        attempt.find_extent(&connection.remote, &self.effort);
+        self.value_at_once(connection, &attempt, |value| found.take().map(|found| found(value)))?
     }
 
     /// The same, in turns with others that overlap.
@@ -88,14 +54,17 @@ impl<N: Nic> Client<N> {
         key: &Key<'_>,
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
-        let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&table, key);
-        (0..WAYS).for_each(|way| attempt.prefetch(&connection.remote, way));
+        let mut attempt = Attempt::begin(&connection.table(key.partition())?, *key);
+        attempt.prefetch(&connection.remote, 0);
+        for way in 0..WAYS {
+            yield_now().await;
+            attempt.step(&connection.remote, way, &self.effort);
+            if attempt.extent().is_some() {
+                break;
+            }
+        }
         yield_now().await;
-        let extent = attempt.extent(&connection.remote, key, &self.effort)?;
-        connection.remote.prefetch(extent.at, extent.bytes);
-        yield_now().await;
-        self.value_at_once(connection, &extent, key, |value| found.take().map(|found| found(value)))?
+        self.value_at_once(connection, &attempt, |value| found.take().map(|found| found(value)))?
     }
 
     /// Finds those of up to [`LANES`] keys that can be found at once, and hands them to `found`. Gives a bit for each of the
@@ -105,22 +74,20 @@ impl<N: Nic> Client<N> {
         keys: &[K],
         mut found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
     ) -> u32 {
-        let mut left = 0;
         let mut lanes: [Option<Lane<'_, N>>; LANES] = [const { None }; LANES];
-        for (place, (lane, key)) in lanes.iter_mut().zip(keys).enumerate() {
+        for (lane, key) in lanes.iter_mut().zip(keys) {
             *lane = self.lane(key.as_ref());
-            left |= u32::from(lane.is_none()) << place;
         }
         for way in 0..WAYS {
-            lanes.iter_mut().flatten().for_each(|lane| lane.glance(way, &self.effort));
+            for Lane { connection, attempt } in lanes[..keys.len()].iter_mut().flatten() {
+                attempt.step(&connection.remote, way, &self.effort);
+            }
         }
-        for (place, lane) in lanes.iter().enumerate() {
-            let Some(Lane { connection, key, state, .. }) = lane else { continue };
-            let hand_over = |value: &[u8]| found(place, Ok(Some(value)));
-            let value = match state {
-                State::Extent(extent) => self.value_at_once(connection, extent, key, hand_over),
-                State::Row | State::Over => None,
-            };
+        let mut left = 0;
+        for (place, lane) in lanes[..keys.len()].iter().enumerate() {
+            let value = lane.as_ref().and_then(|Lane { connection, attempt }| {
+                self.value_at_once(connection, attempt, |value| found(place, Ok(Some(value))))
+            });
             left |= u32::from(value.is_none()) << place;
             self.counters.gets.set(self.counters.gets.get() + u64::from(value.is_some()));
         }
@@ -132,24 +99,21 @@ impl<N: Nic> Client<N> {
     fn lane<'k>(&self, key: &'k [u8]) -> Option<Lane<'k, N>> {
         let key = self.key(key).ok()?;
         let connection = self.connection_of(key.partition()).ok()?;
-        let table = connection.table(key.partition())?;
-        let attempt = Attempt::begin(&table, &key);
+        let attempt = Attempt::begin(&connection.table(key.partition())?, key);
         attempt.prefetch(&connection.remote, 0);
-        Some(Lane { connection, key, attempt, state: State::Row })
+        Some(Lane { connection, attempt })
     }
 
     #[inline]
     fn value_at_once<T>(
         &self,
         connection: &Connection<N>,
-        extent: &Extent,
-        key: &Key<'_>,
+        attempt: &Attempt<'_>,
         found: impl FnOnce(&[u8]) -> T,
     ) -> Option<T> {
         let mut scratch = self.scratch.0.try_borrow_mut().ok()?;
-        let value = Attempt::value(&connection.remote, extent, key, &mut scratch[..], &self.effort)?;
+        let value = attempt.value(&connection.remote, &mut scratch[..], &self.effort)?;
         connection.remote.current().ok()?;
-        count(&self.effort.lookups);
         Some(found(&scratch[value]))
     }
 

@@ -1,6 +1,6 @@
 //! A server core: the only writer of its partitions and its regions.
 //!
-//! It polls the requests of all clients. A batch is looked up interleaved, so that its cache misses overlap (Kalia
+//! It polls the requests of all clients. A batch is looked up side by side, so that its cache misses overlap (Kalia
 //! §4.1.1): gets are answered from that, and mutations, whose rows are then near, are applied after it, one by one. All
 //! requests of a batch are concurrent, so any order of them is as good as any other.
 
@@ -17,7 +17,7 @@ use crate::{
 use locus_fabric::{Facts, Nic, Region};
 use locus_index::{
     Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
-    cuckoo::{self, Partition},
+    cuckoo::{self, Attempt, Partition, WAYS},
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{Arena, Memory, Purpose, RegionId};
@@ -35,7 +35,7 @@ use std::{
     },
 };
 
-/// How many lookups of a batch take turns.
+/// How many lookups of a batch go side by side.
 const LANES: usize = 16;
 /// How many empty polls lie between two looks at the clock.
 const HOUSEKEEPING_POLLS: u32 = 1 << 10;
@@ -244,29 +244,56 @@ impl<N: Nic> Core<N> {
 
     /// Looks up the whole batch, answers its gets, then applies its mutations.
     fn serve(&mut self, batch: &mut Vec<Incoming>) {
-        let Self { requests, owner, partitions, route, .. } = self;
-        let counters = &owner.counters;
-        let begin = |request| route.key(request).map(|key| (&partitions[key.partition().index()], key));
-        if let [request] = &batch[..] {
-            // Alone, a lookup has nobody to take turns with.
-            if !request.mutates() {
-                let local = owner.arena.local();
-                answer_get(requests, request, run_alone(look_up(&local, begin(request), counters)));
-            }
-        } else {
-            let prefetched = owner.arena.prefetched();
-            let lookups = batch.iter().map(|request| look_up(&prefetched, begin(request), counters));
-            interleave(LANES, lookups, |number, found| {
-                if !batch[number].mutates() {
-                    answer_get(requests, &batch[number], found);
-                }
-            });
+        for requests in batch.chunks(LANES) {
+            self.answer_gets(requests);
         }
         for request in batch.drain(..) {
             if request.mutates() {
                 self.mutate(request);
             }
         }
+    }
+
+    /// Looks up the keys of up to [`LANES`] requests side by side and answers the gets. The first try finds nearly all that
+    /// are there; the others are looked up interleaved. What a mutation needs is near after that.
+    #[inline]
+    fn answer_gets(&mut self, batch: &[Incoming]) {
+        let Self { requests, owner, partitions, route, .. } = self;
+        let (arena, counters) = (&owner.arena, &owner.counters);
+        let local = arena.local();
+        let mut attempts = [const { None }; LANES];
+        for (attempt, request) in attempts.iter_mut().zip(batch) {
+            *attempt = route.key(request).and_then(|key| {
+                let table = partitions[key.partition().index()].tables().current?;
+                let attempt = Attempt::begin(&table, key);
+                attempt.prefetch(&local, 0);
+                Some(attempt)
+            });
+        }
+        let attempts = &mut attempts[..batch.len()];
+        for way in 0..WAYS {
+            attempts.iter_mut().flatten().for_each(|attempt| attempt.step(&local, way, counters));
+        }
+        let mut left = [const { None }; LANES];
+        let mut count = 0;
+        for (attempt, request) in attempts.iter().zip(batch).filter(|(_, request)| !request.mutates()) {
+            match attempt.as_ref().and_then(|attempt| attempt.record(local, counters)) {
+                Some(record) => answer_get(requests, request, Some(Ok(Found::Found(record)))),
+                None => {
+                    left[count] = Some(request);
+                    count += 1;
+                }
+            }
+        }
+        let prefetched = arena.prefetched();
+        let begin = |request| route.key(request).map(|key| (&partitions[key.partition().index()], key));
+        let left = &left[..count];
+        let lookups = left.iter().flatten().map(|request| look_up(&prefetched, begin(request), counters));
+        interleave(LANES, lookups, |number, found| {
+            if let Some(request) = left[number] {
+                answer_get(requests, request, found);
+            }
+        });
     }
 
     /// Applies a mutation and answers it, or defers it until there is a region for it.
@@ -475,11 +502,4 @@ fn answer_get<N: Nic, B: std::ops::Deref<Target = [u8]>>(
         // The owner's own tables are always as it knows them.
         Some(Err(error)) => unreachable!("a lookup of the owner failed: {error}"),
     }
-}
-
-/// The output of a lookup over memory that never waits.
-fn run_alone<F: Future>(future: F) -> F::Output {
-    let mut output = None;
-    interleave(1, [future], |_, done| output = Some(done));
-    output.expect("interleaving runs every future to its end")
 }
