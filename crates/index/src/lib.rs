@@ -8,6 +8,7 @@ mod counters;
 pub mod cuckoo;
 pub mod directory;
 mod key;
+mod limbo;
 mod owner;
 mod record;
 

@@ -3,6 +3,7 @@
 use crate::{
     Counters,
     cuckoo::kick_out::{NODES_MAX, Node},
+    limbo::Limbo,
 };
 use locus_fabric::Region;
 use locus_memory::{Arena, Purpose};
@@ -21,6 +22,8 @@ pub struct Owner<R> {
     pub counters: Counters,
     /// Room for searches, kept so that they allocate nothing.
     pub(crate) scratch: Vec<Node>,
+    /// Extents that are free, but not to be overwritten yet.
+    pub(crate) limbo: Limbo,
 }
 
 impl<R: Region> Owner<R> {
@@ -33,6 +36,7 @@ impl<R: Region> Owner<R> {
             epoch_step: cores as u64,
             counters: Counters::default(),
             scratch: Vec::with_capacity(NODES_MAX),
+            limbo: Limbo::default(),
         }
     }
 

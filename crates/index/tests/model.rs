@@ -7,8 +7,8 @@ use locus_index::{
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{
-    Arena, Purpose, RegionId,
-    testing::{HeapRegion, ready},
+    Arena, Purpose, RegionId, checksum,
+    testing::{HeapRegion, Interleaved, ready},
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Table {
         let entry =
             ready(self.directory.read(&local, PartitionId::new(5).unwrap(), &self.owner.counters)).unwrap();
         assert_eq!(entry, *tables);
-        match ready(cuckoo::get(&local, tables, &key, &self.owner.counters)).unwrap() {
+        match ready(cuckoo::get(&local, tables, &key, 0, &self.owner.counters)).unwrap() {
             Answer::Found(found) => Some(found.value().to_vec()),
             Answer::Absent => None,
         }
@@ -280,5 +280,58 @@ fn words_of_the_directory_are_those_that_were_published() {
         region.store(entry + bit / 64, word ^ (1 << (bit % 64)));
         assert!(read(&table).is_err(), "bit {bit} was flipped");
         region.store(entry + bit / 64, word);
+    }
+}
+
+#[test]
+fn a_large_record_stays_readable_for_a_while_after_it_was_replaced() {
+    let mut table = Table::new(1 << 20, 1 << 20);
+    table.put(b"large", &[0; 8 << 10]).unwrap();
+    let extent = {
+        let (key, local) = (Key::new(b"large", SEED), table.owner.arena.local());
+        match ready(cuckoo::get(&local, table.partition.tables(), &key, 0, &table.owner.counters)).unwrap() {
+            Answer::Found(found) => found.extent,
+            Answer::Absent => panic!("it was put"),
+        }
+    };
+    let verifies = |table: &Table| {
+        checksum(table.owner.arena.local().slice(extent.at, extent.bytes).unwrap()) == extent.checksum
+    };
+    for round in 1..=16 {
+        table.put(b"large", &[round; 8 << 10]).unwrap();
+        assert!(verifies(&table), "after {round} puts");
+    }
+    // But not for ever, and not while the memory is needed.
+    for round in 0..32 {
+        table.put(b"large", &[round; 8 << 10]).unwrap();
+    }
+    assert!(!verifies(&table));
+    let fill = |table: &mut Table| {
+        let fits = |number: &u32| table.put(&number.to_le_bytes(), &[0; 8 << 10]).is_ok();
+        (0u32..).take_while(fits).count()
+    };
+    assert_eq!(fill(&mut table) + 1, fill(&mut Table::new(1 << 20, 1 << 20)));
+    table.audit();
+}
+
+#[test]
+fn a_miss_takes_five_reads_and_a_hit_at_most_four() {
+    let mut table = Table::new(1 << 20, 1 << 20);
+    for number in 0..1000u32 {
+        table.put(&number.to_le_bytes(), b"value").unwrap();
+    }
+    table.grow_to_the_end();
+    let memory = Interleaved::new(&table.owner.arena, |_| ());
+    let counters = &table.owner.counters;
+    for number in 0..2000u32 {
+        let (before, bytes) = (memory.reads(), number.to_le_bytes());
+        let answer =
+            ready(cuckoo::get(&memory, table.partition.tables(), &Key::new(&bytes, SEED), 0, counters))
+                .unwrap();
+        let reads = memory.reads() - before;
+        match answer {
+            Answer::Found(_) => assert!(number < 1000 && (2..=4).contains(&reads), "{number}: {reads}"),
+            Answer::Absent => assert!(number >= 1000 && reads == 5, "{number}: {reads}"),
+        }
     }
 }

@@ -181,7 +181,7 @@ async fn get(
     counters: &Counters,
 ) -> Result<Option<Vec<u8>>, LookupError> {
     for _ in 0..8 {
-        match cuckoo::get(memory, entry, key, counters).await {
+        match cuckoo::get(memory, entry, key, 31, counters).await {
             Ok(Answer::Found(found)) => return Ok(Some(found.value().to_vec())),
             Ok(Answer::Absent) => return Ok(None),
             Err(LookupError::Stale) => {

@@ -6,7 +6,7 @@
 //! what one of the changes `a..=b` left behind; that is what linearizability means for one writer.
 
 use locus_fabric::shm::ShmNic;
-use locus_store::{Client, ClientConfig, Design, Server, ServerConfig};
+use locus_store::{Client, ClientConfig, Design, Locus, Server, ServerConfig};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
@@ -56,14 +56,14 @@ fn check(hot: usize, before: u64, found: Option<&[u8]>, after: u64) {
     }
 }
 
-fn client(server: &Server<ShmNic>, reads: Option<locus_store::Locus>) -> Client<ShmNic> {
+fn client(server: &Server<ShmNic>, reads: Option<locus_store::Locus>, retries: usize) -> Client<ShmNic> {
     let nic = ShmNic::open().unwrap();
-    let config = ClientConfig { reads, window: 4, ..ClientConfig::default() };
+    let config = ClientConfig { reads, window: 4, retries, ..ClientConfig::default() };
     Client::attach(&nic, server.attach().unwrap(), config).unwrap()
 }
 
 fn write(server: &Server<ShmNic>, hot: &[Hot], from: usize) {
-    let client = client(server, None);
+    let client = client(server, None, 32);
     for change in 1..=CHANGES {
         for number in (from..HOT).step_by(2) {
             hot[number].begun.store(change, SeqCst);
@@ -87,8 +87,8 @@ struct Seen {
     counters: Vec<(&'static str, u64)>,
 }
 
-fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: locus_store::Locus) -> Seen {
-    let client = client(server, Some(reads));
+fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: Locus, retries: usize) -> Seen {
+    let client = client(server, Some(reads), retries);
     let mut seen = Seen::default();
     while !done.load(SeqCst) {
         for (number, hot) in hot.iter().enumerate() {
@@ -129,10 +129,11 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
                 move || write(server, hot, from)
             })
         });
-        let loci = [locus_store::Locus::Client, locus_store::Locus::Client, locus_store::Locus::Server];
-        let readers = loci.map(|reads| {
+        // One asks the server as soon as anything fails to verify.
+        let loci = [(Locus::Client, 32), (Locus::Client, 0), (Locus::Server, 0)];
+        let readers = loci.map(|(reads, retries)| {
             let (server, hot, done) = (&server, &hot, &done);
-            scope.spawn(move || read(server, hot, done, reads))
+            scope.spawn(move || read(server, hot, done, reads, retries))
         });
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, SeqCst);
@@ -151,7 +152,7 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
         assert!(seen.gets > 1000 && seen.hits > 100, "{seen:?}");
     }
     // What the test means to reach was reached.
-    for name in ["second_passes", "stale_entries", "extents_unverified", "moved_rows"] {
+    for name in ["second_passes", "stale_entries", "extents_unverified", "moved_rows", "fallbacks"] {
         assert!(count(name) > 0, "no {name}: {seen:?}");
     }
     let statistics = server.statistics();
@@ -159,4 +160,52 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
         statistics.counters.iter().find(|(name, _)| name == "growths").map_or(0, |(_, count)| *count);
     assert!(growths > 100, "{growths} growths");
     assert_eq!(statistics.clients_dropped, 0);
+}
+
+/// A value that takes longer to read than to replace is found all the same, wherever the get runs.
+#[test]
+fn a_large_value_that_keeps_changing_can_be_read() {
+    const BYTES: usize = 256 << 10;
+    let nic = ShmNic::open().unwrap();
+    let config = ServerConfig { memory_bytes: 256 << 20, ..ServerConfig::default() };
+    let server = Server::start(&nic, config).unwrap();
+    let writer = client(&server, None, 32);
+    writer.block_on(writer.put(b"large", &vec![0; BYTES])).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (server, done) = (&server, &done);
+        scope.spawn(move || {
+            let writer = client(server, None, 32);
+            let mut values = [1u8, 2, 3].map(|byte| vec![byte; BYTES]).into_iter().cycle();
+            while !done.load(SeqCst) {
+                writer.block_on(writer.put(b"large", &values.next().unwrap())).unwrap();
+            }
+        });
+        let _end = End(done);
+        for reads in [Locus::Client, Locus::Server] {
+            let reader = client(server, Some(reads), 32);
+            let mut seen = [0; 256];
+            for _ in 0..300 {
+                let found = reader.block_on(reader.get(b"large", |value| {
+                    assert!(
+                        value.len() == BYTES && value.iter().all(|byte| *byte == value[0]),
+                        "a torn value"
+                    );
+                    seen[usize::from(value[0])] += 1;
+                }));
+                assert_eq!(found.unwrap(), Some(()), "{reads:?}");
+            }
+            // It did change while it was read.
+            assert!(seen.iter().filter(|count| **count > 10).count() >= 3, "{reads:?}: {seen:?}");
+        }
+    });
+}
+
+/// Ends the writer also when a check fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }

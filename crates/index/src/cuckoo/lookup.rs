@@ -10,30 +10,30 @@
 //! While the partition grows, the rows of both tables count: one marked MOVED stays so, and needs no second look.
 //!
 //! **Retries are bounded**: rows and extents that do not verify, and second passes that fail, count against
-//! [`RETRIES_MAX`]; beyond it the lookup is [`LookupError::Contended`] and the client asks the owner.
+//! the caller's limit; beyond it the lookup is [`LookupError::Contended`] and the client asks the owner.
 
 use super::{Row, State, Table, Tables, WAYS};
 use crate::{Answer, Counters, Found, Key, LookupError, counters::count, record::Record};
 use locus_memory::{Memory, Pointer, checksum};
 
-/// How many verifications may fail in one lookup before it counts as contended.
-pub const RETRIES_MAX: usize = 32;
 /// How many times in a row one row may fail to verify before the directory entry is suspected to be stale.
 const ROW_READS_MAX: usize = 4;
 
 /// Finds a key in its partition's tables, as the directory entry in use has them.
 ///
-/// Reads: 1 row and 1 extent at best; a miss without writers reads 5 rows.
+/// Reads: 1 row and 1 extent at best; a miss without writers reads 5 rows. After `retries` verifications that failed it is
+/// [`LookupError::Contended`] with the next.
 #[inline]
 pub async fn get<'m, M: Memory>(
     memory: &'m M,
     tables: &Tables,
     key: &Key<'_>,
+    retries: usize,
     counters: &Counters,
 ) -> Result<Answer<M::Bytes<'m>>, LookupError> {
     count(&counters.lookups);
     let Some(current) = tables.current else { return Err(LookupError::Stale) };
-    let mut search = Search { memory, key, counters, failures: 0 };
+    let mut search = Search { memory, key, counters, retries_left: retries };
     loop {
         let mut pass = Pass { tables: [current; 2], seen: [Seen::default(); 2], length: 0 };
         loop {
@@ -88,7 +88,7 @@ struct Search<'m, 'k, M: Memory> {
     memory: &'m M,
     key: &'k Key<'k>,
     counters: &'k Counters,
-    failures: usize,
+    retries_left: usize,
 }
 
 impl<'m, M: Memory> Search<'m, '_, M> {
@@ -183,7 +183,7 @@ impl<'m, M: Memory> Search<'m, '_, M> {
     }
 
     fn fail(&mut self) -> Result<(), LookupError> {
-        self.failures += 1;
-        if self.failures < RETRIES_MAX { Ok(()) } else { Err(LookupError::Contended) }
+        self.retries_left = self.retries_left.checked_sub(1).ok_or(LookupError::Contended)?;
+        Ok(())
     }
 }

@@ -192,13 +192,30 @@ impl<R: Region> Owner<R> {
     }
 
     pub(super) fn allocate(&mut self, purpose: Purpose, bytes: usize) -> Result<Pointer, MutationError> {
-        self.arena.allocate(purpose, bytes).map_err(|error| match error {
+        let allocated = self.arena.allocate(purpose, bytes).or_else(|error| {
+            self.empty_limbo();
+            self.arena.allocate(purpose, bytes).map_err(|_| error)
+        });
+        allocated.map_err(|error| match error {
             AllocateError::NeedRegion { .. } => MutationError::NeedRegion { purpose, bytes },
             AllocateError::TooLarge { .. } => unreachable!("lengths were checked against the arena's limits"),
         })
     }
 
     fn free_extent(&mut self, extent: Extent) {
-        self.arena.free(Purpose::Extents, extent.at, extent.bytes);
+        if !self.limbo.keep(extent) {
+            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
+        }
+        while let Some(extent) = self.limbo.overdue() {
+            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
+        }
+    }
+
+    /// Frees what large records were in until lately: memory is short.
+    #[cold]
+    fn empty_limbo(&mut self) {
+        while let Some(extent) = self.limbo.release() {
+            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
+        }
     }
 }

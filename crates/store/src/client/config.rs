@@ -13,6 +13,9 @@ pub struct ClientConfig {
     pub reads: Option<crate::Locus>,
     /// How many operations may be under way at once: READs and requests per core. At most the server's window.
     pub window: usize,
+    /// How often a get that runs at the client reads again because a writer was changing what it read, before it asks the
+    /// server.
+    pub retries: usize,
     /// How long the server may take to answer while a connection is set up.
     pub patience: Duration,
     /// The longest pause between two attempts to connect again.
@@ -26,6 +29,7 @@ impl Default for ClientConfig {
             design: None,
             reads: None,
             window: 16,
+            retries: 32,
             patience: Duration::from_secs(5),
             reconnect_pause_max: Duration::from_millis(250),
         }

@@ -171,7 +171,9 @@ impl<N: Nic> Client<N> {
         for _ in 0..ENTRY_READS_MAX {
             let tables = connection.entry(key.partition());
             let result = match tables.current {
-                Some(_) => cuckoo::get(&connection.remote, &tables, key, &self.effort).await,
+                Some(_) => {
+                    cuckoo::get(&connection.remote, &tables, key, self.config.retries, &self.effort).await
+                }
                 None => Err(LookupError::Stale),
             };
             match result {

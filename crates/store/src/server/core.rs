@@ -474,7 +474,8 @@ async fn look_up<'m, M: Memory>(
     if partition.tables().current.is_none() {
         return Some(Ok(Found::Absent));
     }
-    Some(cuckoo::get(memory, partition.tables(), &key, counters).await)
+    // Nothing that the owner reads is half-written: there is nothing to try again.
+    Some(cuckoo::get(memory, partition.tables(), &key, 0, counters).await)
 }
 
 fn answer_get<N: Nic, B: std::ops::Deref<Target = [u8]>>(
