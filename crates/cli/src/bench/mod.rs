@@ -1,5 +1,7 @@
 //! `locus bench`: measures designs and peers side by side, and prints one table.
 
+mod footprint;
+mod growth;
 mod system;
 
 use anyhow::{Context, bail};
@@ -15,6 +17,8 @@ use system::{Gets, LocusStarter, Place};
   locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
   locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
+  locus bench --design pilaf --growth --records 10000000
+  locus bench --design pilaf --footprint
   locus bench --design pilaf-vo --window 1,16 --peers memcached-unix,redis-unix --json rows.json")]
 pub struct BenchArgs {
     /// Designs, or `all`
@@ -29,6 +33,12 @@ pub struct BenchArgs {
     /// Beside each design, gets in batches as wide as the window, by get_many
     #[arg(long)]
     get_many: bool,
+    /// Instead of workloads: let a store grow to so many records under half puts and half gets, and show what they take
+    #[arg(long, conflicts_with_all = ["workload", "peers", "raw", "get_many", "footprint"])]
+    growth: bool,
+    /// Instead of workloads: show what a record takes besides key and value, for values of 32 bytes to 4 KiB
+    #[arg(long, conflicts_with_all = ["workload", "peers", "raw", "get_many"])]
+    footprint: bool,
     /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write)
     #[arg(long, value_delimiter = ',', default_value = "a,b,c", value_name = "NAME")]
     workload: Vec<Workload>,
@@ -88,6 +98,11 @@ pub struct BenchArgs {
 /// Runs the benchmark and prints the table. An error if a row could not be measured.
 pub fn run(arguments: BenchArgs) -> anyhow::Result<()> {
     let options = arguments.options();
+    if arguments.growth || arguments.footprint {
+        let measure = if arguments.growth { growth::run } else { footprint::run };
+        let design = arguments.designs()?.first().copied().context("a design is needed")?;
+        return measure(design, &options, arguments.place()?);
+    }
     let mut starters = arguments.starters()?;
     starters.extend(arguments.peers.iter().map(|peer| peer.starter()));
     let report = locus_bench::run(&options, &starters)?;
@@ -124,23 +139,32 @@ impl BenchArgs {
         }
     }
 
-    fn starters(&self) -> anyhow::Result<Vec<Box<dyn Starter>>> {
-        let place = match self.fabric.as_str() {
+    fn place(&self) -> anyhow::Result<Place> {
+        Ok(match self.fabric.as_str() {
             "shm" => Place::Own { small_pages: self.small_pages },
             address => Place::Running(address.parse()?),
-        };
-        let mut starters: Vec<Box<dyn Starter>> = Vec::new();
+        })
+    }
+
+    fn designs(&self) -> anyhow::Result<Vec<&'static Design>> {
+        let mut designs = Vec::new();
         for name in &self.design {
-            let designs: &[Design] = match (name.as_str(), Design::find(name)) {
-                ("all", _) => DESIGNS,
-                (_, Some(design)) => std::slice::from_ref(design),
+            match (name.as_str(), Design::find(name)) {
+                ("all", _) => designs.extend(DESIGNS),
+                (_, Some(design)) => designs.push(design),
                 (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
-            };
-            for design in designs {
-                let ways: &[_] = if self.get_many { &[Gets::Single, Gets::Many] } else { &[Gets::Single] };
-                for &gets in ways {
-                    starters.push(Box::new(LocusStarter { design, gets, place: place.clone() }));
-                }
+            }
+        }
+        Ok(designs)
+    }
+
+    fn starters(&self) -> anyhow::Result<Vec<Box<dyn Starter>>> {
+        let place = self.place()?;
+        let ways: &[_] = if self.get_many { &[Gets::Single, Gets::Many] } else { &[Gets::Single] };
+        let mut starters: Vec<Box<dyn Starter>> = Vec::new();
+        for design in self.designs()? {
+            for &gets in ways {
+                starters.push(Box::new(LocusStarter { design, gets, place: place.clone() }));
             }
         }
         if self.raw {

@@ -56,31 +56,13 @@ impl Starter for LocusStarter {
     }
 
     fn start(&self, options: &BenchOptions) -> Result<Box<dyn System>, BenchError> {
-        let window = options.windows.iter().copied().max().unwrap_or(1).clamp(16, LANES_MAX);
-        let mut running = Running {
-            nic: ShmNic::open().map_err(said)?,
-            address: Address::Shm("unused".into()),
-            config: ClientConfig { window, reads: Some(self.design.reads), ..ClientConfig::default() },
-            gets: self.gets,
-            key_bytes: options.key_bytes,
-            pid: 0,
-            pages: String::new(),
-            _server: None,
-            _directory: None,
-        };
-        match &self.place {
-            Place::Running(address) => running.address = address.clone(),
-            Place::Own { small_pages } => running.serve(self.design, options, *small_pages)?,
-        }
-        let statistics = running.client()?.statistics().map_err(said)?;
-        let first = statistics.first().ok_or_else(|| said("the server has no statistics"))?;
-        running.pid = first.process;
-        running.pages = first.pages.clone();
-        Ok(Box::new(running))
+        let running = Running::start(self.design, options, self.place.clone())?;
+        Ok(Box::new(Running { gets: self.gets, ..running }))
     }
 }
 
-struct Running {
+/// A server that runs.
+pub(super) struct Running {
     nic: ShmNic,
     address: Address,
     config: ClientConfig,
@@ -94,7 +76,37 @@ struct Running {
 }
 
 impl Running {
-    fn client(&self) -> Result<Client<ShmNic>, BenchError> {
+    /// Starts a server of a design, or finds the one that is there.
+    pub(super) fn start(
+        design: &'static Design,
+        options: &BenchOptions,
+        place: Place,
+    ) -> Result<Self, BenchError> {
+        let window = options.windows.iter().copied().max().unwrap_or(1).clamp(16, LANES_MAX);
+        let mut running = Running {
+            nic: ShmNic::open().map_err(said)?,
+            address: Address::Shm("unused".into()),
+            config: ClientConfig { window, reads: Some(design.reads), ..ClientConfig::default() },
+            gets: Gets::Single,
+            key_bytes: options.key_bytes,
+            pid: 0,
+            pages: String::new(),
+            _server: None,
+            _directory: None,
+        };
+        match place {
+            Place::Running(address) => running.address = address,
+            Place::Own { small_pages } => running.serve(design, options, small_pages)?,
+        }
+        let statistics = running.client()?.statistics().map_err(said)?;
+        let first = statistics.first().ok_or_else(|| said("the server has no statistics"))?;
+        running.pid = first.process;
+        running.pages = first.pages.clone();
+        Ok(running)
+    }
+
+    /// A client of it.
+    pub(super) fn client(&self) -> Result<Client<ShmNic>, BenchError> {
         Client::connect(&self.nic, std::slice::from_ref(&self.address), self.config.clone()).map_err(said)
     }
 
