@@ -1,5 +1,6 @@
 //! The locus command from outside, as a user types it.
 
+mod crowds;
 mod faults;
 mod harness;
 mod large_files;

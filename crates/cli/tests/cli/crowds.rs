@@ -1,0 +1,70 @@
+//! Many client processes at once: some stop, some die, and what the others read is checked byte for byte.
+
+use crate::harness::{Place, Served, command, signal};
+use rustix::process::Signal;
+use std::{
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+const RECORDS: &str = "500";
+
+/// A process that reads and changes a few hot records for so long, and checks every byte that it reads.
+fn crowd(server: &Served, design: &str, seed: usize, seconds: &str) -> Child {
+    let (address, seed) = (server.address.clone(), seed.to_string());
+    let fixed = ["bench", "--fabric", &address, "--design", design, "--workload", "a", "--verify"];
+    let sizes = ["--records", RECORDS, "--value-bytes", "900", "--window", "8", "--warmup-seconds", "0.1"];
+    let mut all: Vec<&str> = [fixed, sizes].concat();
+    all.extend(["--seconds", seconds, "--seed", &seed]);
+    command(&all).stdout(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// It ran to its end, and every row of its table is free of errors, or the command would say so.
+#[track_caller]
+fn ended_well(child: Child) {
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn processes_that_die_leave_the_others_whole_records() {
+    let place = Place::new();
+    let server = place.serve(&["--cores", "2"]);
+    ended_well(crowd(&server, "pilaf", 0, "0.2"));
+    let crowds = ["pilaf", "pilaf-vo", "pilaf"].map(|design| crowd(&server, design, design.len(), "3"));
+    // Meanwhile others die in the middle of it.
+    for round in 0..6 {
+        let mut victim = crowd(&server, "pilaf", round, "30");
+        std::thread::sleep(Duration::from_millis(200 + 50 * round as u64));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    }
+    crowds.into_iter().for_each(ended_well);
+    let statistics = server.table().stats().unwrap();
+    assert_eq!(statistics[0].clients_dropped, 0, "to die is no offence");
+    assert_eq!(statistics[0].records, RECORDS.parse::<u64>().unwrap());
+}
+
+#[test]
+fn a_client_that_stops_reading_holds_up_nobody() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    ended_well(crowd(&server, "pilaf", 0, "0.2"));
+    // It stops with a window of requests under way, whose replies it does not take.
+    let stopped = crowd(&server, "pilaf-vo", 1, "2");
+    std::thread::sleep(Duration::from_millis(800));
+    signal(&stopped, Signal::STOP);
+    let table = server.table();
+    let begun = Instant::now();
+    for round in 0..1000u32 {
+        table.put("another", round.to_le_bytes()).unwrap();
+        assert_eq!(table.get("another").unwrap(), Some(round.to_le_bytes().to_vec()));
+    }
+    ended_well(crowd(&server, "pilaf-vo", 2, "1"));
+    // And it finds everything as it left it.
+    assert!(begun.elapsed() > Duration::from_secs(1));
+    signal(&stopped, Signal::CONT);
+    ended_well(stopped);
+    assert_eq!(table.stats().unwrap()[0].clients_dropped, 0, "to be slow is no offence");
+}
