@@ -254,14 +254,21 @@ impl<N: Nic> Channel<N> {
         }
         let mut hold = Hold { channel: self, held: Held::Nothing };
         let index = poll_fn(|_| hold.advance(request)).await?;
-        // The frame leaves its slot for the moment, so that `on_reply` may use the channel.
-        let (status, version, frame, bytes) = self.inner.borrow_mut().window.lend(index);
+        // The frame leaves its slot for the moment and the slot is free, so that `on_reply` may use the channel, however
+        // narrow its window.
+        hold.held = Held::Nothing;
+        let (status, version, frame, bytes) = {
+            let window = &mut self.inner.borrow_mut().window;
+            let lent = window.lend(index);
+            window.release(index);
+            lent
+        };
         let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
         let output = on_reply(&Reply { status, version, value });
-        hold.held = Held::Nothing;
-        let window = &mut self.inner.borrow_mut().window;
-        window.slots[index as usize].frame = frame;
-        window.release(index);
+        let slot = &mut self.inner.borrow_mut().window.slots[index as usize];
+        if slot.frame.is_empty() {
+            slot.frame = frame;
+        }
         Ok(output)
     }
 
@@ -586,7 +593,7 @@ impl<N: Nic> Inner<N> {
         slot.frame_bytes = bytes;
         std::mem::swap(&mut slot.frame, &mut self.arrival);
         if self.arrival.is_empty() {
-            // The slot's frame was lost in an `on_reply` that panicked.
+            // The slot's frame is lent to an `on_reply`, or was lost in one that panicked.
             self.arrival = vec![0; REPLY_BYTES_MAX].into();
         }
     }

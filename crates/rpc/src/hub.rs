@@ -22,6 +22,8 @@ struct Inner<N: Nic> {
     batch: [Completion; 16],
     /// How many completions lie in mailboxes.
     waiting: usize,
+    /// Whether mail came since the hub was last prepared for sleep.
+    news: bool,
 }
 
 #[derive(Default)]
@@ -48,6 +50,7 @@ impl<N: Nic> Hub<N> {
             connections: 0,
             batch: [Completion::EMPTY; 16],
             waiting: 0,
+            news: false,
         };
         Ok(Self { nic: nic.clone(), inner: Rc::new(RefCell::new(inner)) })
     }
@@ -100,6 +103,16 @@ impl<N: Nic> Hub<N> {
         action(&self.inner.borrow().queue)
     }
 
+    /// Puts what has completed into the mailboxes, and says whether any mail came since this was asked last.
+    fn sort(&self) -> bool {
+        let inner = &mut *self.inner.borrow_mut();
+        let count = inner.queue.poll(&mut inner.batch);
+        for number in 0..count {
+            inner.deliver(inner.batch[number]);
+        }
+        std::mem::take(&mut inner.news)
+    }
+
     /// Polls, hands the member's completions to `handle`, and says whether there were any.
     #[inline]
     pub(crate) fn drain(&self, member: u16, mut handle: impl FnMut(&Completion)) -> bool {
@@ -113,26 +126,45 @@ impl<N: Nic> Hub<N> {
             }
         }
         let count = inner.queue.poll(&mut inner.batch);
+        let mut others = false;
         for completion in &inner.batch[..count] {
             let owner = crate::tag::owner(completion.id);
             if owner == usize::from(member) {
                 any = true;
                 handle(completion);
-            } else if let Some(mailbox) = inner.mailboxes.get_mut(owner)
-                && mailbox.promised > 0
-            {
-                mailbox.mail.push_back(*completion);
-                inner.waiting += 1;
+            } else {
+                others = true;
+            }
+        }
+        if others {
+            for number in 0..count {
+                if crate::tag::owner(inner.batch[number].id) != usize::from(member) {
+                    inner.deliver(inner.batch[number]);
+                }
             }
         }
         any
     }
 }
 
+impl<N: Nic> Inner<N> {
+    /// Puts a completion into its member's mailbox, if there is such a member.
+    fn deliver(&mut self, completion: Completion) {
+        if let Some(mailbox) = self.mailboxes.get_mut(crate::tag::owner(completion.id))
+            && mailbox.promised > 0
+        {
+            mailbox.mail.push_back(completion);
+            self.waiting += 1;
+            self.news = true;
+        }
+    }
+}
+
 impl<N: Nic> Park for Hub<N> {
+    /// Mail that came since the last time is a reason to look once more. Mail that nobody took then (the flushed RECVs of a
+    /// channel that has no call under way) is none to stay awake for ever.
     fn prepare(&self) -> bool {
-        let inner = self.inner.borrow();
-        inner.waiting == 0 && inner.queue.prepare()
+        !self.sort() && self.inner.borrow().queue.prepare()
     }
     fn park(&self, timeout: Duration) {
         self.inner.borrow().queue.park(timeout);

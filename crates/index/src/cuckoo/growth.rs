@@ -90,16 +90,17 @@ impl Partition {
         }
         let begin = growth.moved;
         let end = current.rows.min(begin + MOVED_PER_STEP);
-        growth.moved = end;
         for row in begin..end {
             owner.prefetch_key(&current, row);
         }
         for row in begin..end {
             if !owner.move_row(&current, row, &next) {
+                // If that fails the step is taken again; what has moved stays so.
                 self.rebuild(owner, directory)?;
                 return Ok(());
             }
         }
+        growth.moved = end;
         if end == current.rows {
             self.growth = None;
             self.publish(owner, directory, Tables { current: Some(next), next: None });

@@ -19,6 +19,8 @@ use std::{
     time::Duration,
 };
 
+type Channels<N> = Rc<[OnceCell<Rc<Channel<N>>>]>;
+
 const NO_TABLE: Table = Table { at: Pointer::from_bits(0), rows: 0, epoch: 0 };
 
 /// A connection, until the server is lost.
@@ -36,7 +38,8 @@ pub(super) struct Connection<N: Nic> {
     tables: Vec<Cell<Table>>,
     /// Names the channels to the server, so that it knows them when they come back over another link.
     session: u128,
-    channels: Vec<OnceCell<Rc<Channel<N>>>>,
+    /// One per core. All connections of a session share them: its sequences go on where the last connection left them.
+    channels: Channels<N>,
     staging: OnceCell<Staging<N>>,
     /// The numbers of the regions that were imported.
     known: RefCell<Vec<u16>>,
@@ -70,7 +73,10 @@ impl<N: Nic> Connection<N> {
             directories: directories(&manifest),
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
             tables: vec![Cell::new(NO_TABLE); PARTITIONS],
-            channels: manifest.directories.iter().map(|_| OnceCell::new()).collect(),
+            channels: match lost {
+                Some(lost) => lost.channels.clone(),
+                None => manifest.directories.iter().map(|_| OnceCell::new()).collect(),
+            },
             staging: OnceCell::new(),
             session,
             known: RefCell::default(),
@@ -78,29 +84,37 @@ impl<N: Nic> Connection<N> {
             manifest,
             link,
         };
-        connection.fetch_regions()?;
+        connection.fetch_all_regions()?;
         match lost {
-            Some(lost) if lost.manifest.incarnation == connection.manifest.incarnation => {
-                connection.resume(lost)?
-            }
+            Some(lost) if lost.manifest == connection.manifest => connection.resume()?,
             Some(_) => return Err(StoreError::ServerLost { peer: connection.link.peer() }),
             None => {}
         }
         Ok(connection)
     }
 
-    /// Takes over the channels of a lost connection to the same server.
-    fn resume(&self, lost: &Self) -> Result<(), StoreError> {
-        for (core, cell) in lost.channels.iter().enumerate() {
+    /// Connects the channels of the session anew, over this connection's link.
+    fn resume(&self) -> Result<(), StoreError> {
+        for (core, cell) in self.channels.iter().enumerate() {
             let Some(channel) = cell.get() else { continue };
+            let had_staging = channel.has_staging();
             let facts = channel.reconnect(&self.link)?;
-            if lost.staging.get().is_some() {
+            if had_staging {
                 self.provide_staging(channel)?;
             }
-            self.connect_channel(core as u16, channel, facts)?;
-            let _ = self.channels[core].set(channel.clone());
+            self.connect_channel(core as u16, channel, facts, true)?;
         }
         Ok(())
+    }
+
+    /// Imports all regions of the server, which tells of a limited number at a time.
+    fn fetch_all_regions(&self) -> Result<(), StoreError> {
+        for _ in 0..RegionId::COUNT {
+            if !self.fetch_regions()? {
+                return Ok(());
+            }
+        }
+        Err(unexpected(&self.link))
     }
 
     /// Ends all calls.
@@ -117,7 +131,8 @@ impl<N: Nic> Connection<N> {
             return Err(unexpected(&self.link));
         }
         for (&id, facts) in ids.iter().zip(facts) {
-            let region = RegionId::new(id.into()).ok_or_else(|| unexpected(&self.link))?;
+            let region = RegionId::new(id.into()).filter(|_| !known.contains(&id));
+            let region = region.ok_or_else(|| unexpected(&self.link))?;
             self.remote.add_region(region, self.link.import(facts)?);
             known.push(id);
         }
@@ -156,18 +171,28 @@ impl<N: Nic> Connection<N> {
         let config = ChannelConfig { window: self.window, hold_calls: true, ..ChannelConfig::default() };
         let channel = Channel::new(&self.hub, &self.link, config)?;
         let facts = channel.facts()?;
-        self.connect_channel(core, &channel, facts)?;
+        self.connect_channel(core, &channel, facts, false)?;
         Ok(cell.get_or_init(|| Rc::new(channel)))
     }
 
     /// Connects a channel's queue pair, which has these facts, with the core's.
-    fn connect_channel(&self, core: u16, channel: &Channel<N>, facts: Facts) -> Result<(), StoreError> {
+    fn connect_channel(
+        &self,
+        core: u16,
+        channel: &Channel<N>,
+        facts: Facts,
+        goes_on: bool,
+    ) -> Result<(), StoreError> {
         let ask = Ask::OpenChannel { core, window: self.window as u16 };
         let (answer, mut facts) = self.ask(&ask, vec![facts])?;
         let (Answer::Channel { greeting }, Some(theirs)) = (answer, facts.pop()) else {
             return Err(unexpected(&self.link));
         };
         let greeting = Greeting::parse(&greeting).ok_or_else(|| unexpected(&self.link))?;
+        // A server that knows sequences of a channel that begins would answer new requests with old outcomes.
+        if greeting.resumed && !goes_on {
+            return Err(unexpected(&self.link));
+        }
         Ok(channel.connect(theirs, &greeting)?)
     }
 
@@ -217,6 +242,8 @@ fn ask<L: Link>(
         (_, Ok(Some(frame))) => frame,
         (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         (Ok(()), Ok(None)) => {
+            // Its answer may come yet, and must not be taken for that to another question.
+            link.close();
             let what = format!("it did not answer within {} ms", patience.as_millis());
             return Err(StoreError::Protocol { peer: link.peer(), what });
         }

@@ -18,7 +18,10 @@ pub use counters::ClientCounters;
 pub use raw::RawReads;
 pub use read::Overlap;
 
-use crate::{Design, Locus, PartitionMap, StoreError, control::Statistics};
+use crate::{
+    Design, Locus, PartitionMap, StoreError,
+    control::{Manifest, Statistics},
+};
 use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic};
@@ -34,6 +37,8 @@ use std::{
 
 /// The shortest pause between two attempts to connect again, in nanoseconds.
 const RECONNECT_PAUSE_NS_MIN: u64 = 1_000_000;
+/// How many new connections one call may go on over.
+const RESUMES_MAX: u32 = 8;
 /// How many work requests all channels of a client may have outstanding together.
 const HUB_DEPTH: usize = 1 << 13;
 
@@ -62,6 +67,8 @@ struct Server<N: Nic> {
     /// None where the server is in this process.
     address: Option<Address>,
     connection: RefCell<Option<Rc<Connection<N>>>>,
+    /// What it said of itself at first. A successor must be alike: the map of partitions rests on it.
+    manifest: Manifest,
     /// When to try to connect again, and how long to wait after that, in nanoseconds.
     retry_at_ns: Cell<u64>,
     pause_ns: Cell<u64>,
@@ -94,9 +101,11 @@ impl<N: Nic> Client<N> {
         let mut manifests = Vec::with_capacity(links.len());
         for (link, address) in links {
             let connection = Connection::open(&hub, link, &config, None)?;
-            manifests.push(connection.manifest.clone());
+            let manifest = connection.manifest.clone();
+            manifests.push(manifest.clone());
             servers.push(Server {
                 address,
+                manifest,
                 connection: RefCell::new(Some(Rc::new(connection))),
                 retry_at_ns: Cell::new(0),
                 pause_ns: Cell::new(0),
@@ -223,8 +232,17 @@ impl<N: Nic> Client<N> {
         };
         let link = self.hub.nic().connect(address)?;
         let connection = Connection::open(&self.hub, link, &self.config, lost)?;
-        if connection.manifest.seed != self.seed {
-            return Err(StoreError::Config(format!("{address} came back with another hash seed")));
+        let (was, is) = (&server.manifest, &connection.manifest);
+        if was.seed != is.seed || was.directories.len() != is.directories.len() || was.design != is.design {
+            return Err(StoreError::Config(format!(
+                "{address} came back as another store ({} with {} cores and seed {:x}, before {} with {} and {:x}): connect anew",
+                is.design,
+                is.directories.len(),
+                is.seed,
+                was.design,
+                was.directories.len(),
+                was.seed
+            )));
         }
         server.pause_ns.set(0);
         count(&self.counters.reconnects);
@@ -243,10 +261,16 @@ impl<N: Nic> Client<N> {
         call: impl Future<Output = Result<T, RpcError>>,
     ) -> Result<T, StoreError> {
         let mut call = pin!(call);
+        let mut resumes = 0;
         let result = poll_fn(|context| {
             let mut polled = call.as_mut().poll(context);
             if polled.is_pending() && channel.lost().is_some() {
-                self.resume(server.into(), connection);
+                if resumes < RESUMES_MAX {
+                    resumes += 1;
+                    self.resume(server.into(), connection);
+                } else {
+                    connection.close_channels();
+                }
                 polled = call.as_mut().poll(context);
             }
             polled

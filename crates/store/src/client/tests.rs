@@ -11,13 +11,94 @@ use std::{
 };
 
 fn serve(name: &str) -> (ShmNic, Server<ShmNic>, Client<ShmNic>) {
-    let nic = ShmNic::open().unwrap();
-    let config = ServerConfig { memory_bytes: 64 << 20, region_bytes: 4 << 20, ..ServerConfig::default() };
-    let server = Server::start(&nic, config).unwrap();
+    serve_with(name, 1, ClientConfig::default())
+}
+
+fn start(nic: &ShmNic, name: &str, cores: usize) -> (Server<ShmNic>, Address) {
+    let config =
+        ServerConfig { memory_bytes: 64 << 20, region_bytes: 4 << 20, cores, ..ServerConfig::default() };
+    let server = Server::start(nic, config).unwrap();
     let path = std::env::temp_dir().join(format!("locus-{name}-{}.sock", std::process::id()));
     let address = server.listen(&Address::Shm(path)).unwrap();
-    let client = Client::connect(&nic, &[address], ClientConfig::default()).unwrap();
+    (server, address)
+}
+
+fn serve_with(name: &str, cores: usize, config: ClientConfig) -> (ShmNic, Server<ShmNic>, Client<ShmNic>) {
+    let nic = ShmNic::open().unwrap();
+    let (server, address) = start(&nic, name, cores);
+    let client = Client::connect(&nic, &[address], config).unwrap();
     (nic, server, client)
+}
+
+/// A key of this core.
+fn key_of(client: &Client<ShmNic>, core: u16) -> [u8; 4] {
+    let keys = (0u32..).map(u32::to_le_bytes);
+    keys.into_iter().find(|key| client.map.owner(client.key(key).unwrap().partition()).core == core).unwrap()
+}
+
+#[test]
+fn a_session_goes_on_with_all_its_channels_whichever_connection_is_resumed() {
+    let (_nic, _server, client) = serve_with("session", 2, ClientConfig::default());
+    let keys = [0, 1].map(|core| key_of(&client, core));
+    let current = || Rc::clone(client.servers[0].connection.borrow().as_ref().unwrap());
+    client.block_on(client.put(&keys[0], b"first")).unwrap();
+    let first = current();
+    sever(&client.servers[0]);
+    client.resume(0, &first);
+    // A channel that the first connection never had.
+    client.block_on(client.put(&keys[1], b"second")).unwrap();
+    sever(&client.servers[0]);
+    // A call that began on the first connection finds out late.
+    client.resume(0, &first);
+    assert!(!Rc::ptr_eq(&first, &current()));
+    for (key, value) in [(keys[1], b"third"), (keys[0], b"other")] {
+        client.block_on(client.put(&key, value)).unwrap();
+        assert_eq!(client.block_on(client.get(&key, <[u8]>::to_vec)).unwrap().unwrap(), value);
+    }
+}
+
+#[test]
+fn a_successor_with_other_cores_is_another_store() {
+    let (nic, server, client) = serve_with("cores", 2, ClientConfig::default());
+    let keys = [0, 1].map(|core| key_of(&client, core));
+    for key in &keys {
+        client.block_on(client.put(key, b"value")).unwrap();
+    }
+    drop(server);
+    let (_server, _) = start(&nic, "cores", 1);
+    let errors: Vec<String> = (0..400)
+        .map(|number| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            client.block_on(client.get(&keys[number % 2], <[u8]>::len)).unwrap_err().to_string()
+        })
+        .collect();
+    assert!(errors.iter().any(|error| error.contains("another store")), "{errors:?}");
+}
+
+#[test]
+fn a_client_without_operations_sleeps_though_its_server_died() {
+    let (_nic, server, client) = serve("sleeps");
+    client.block_on(client.put(b"key", b"value")).unwrap();
+    drop(server);
+    let sleeps = (0..10_000).filter(|_| locus_runtime::Park::prepare(&client.hub)).take(3).count();
+    assert_eq!(sleeps, 3);
+}
+
+#[test]
+fn a_callback_may_use_the_client_however_narrow_its_window() {
+    let config = ClientConfig { window: 1, reads: Some(crate::Locus::Server), ..ClientConfig::default() };
+    let (_nic, _server, client) = serve_with("nested", 1, config);
+    client.block_on(client.put(b"a", b"1")).unwrap();
+    client.block_on(client.put(b"b", b"2")).unwrap();
+    let get = |key: &[u8]| client.block_on(client.get(key, <[u8]>::to_vec)).unwrap().unwrap();
+    for _ in 0..3 {
+        let outer = client.block_on(client.get(b"a", |value| {
+            assert_eq!(get(b"b"), b"2");
+            client.block_on(client.put(b"b", b"2")).unwrap();
+            value.to_vec()
+        }));
+        assert_eq!(outer.unwrap().unwrap(), b"1");
+    }
 }
 
 fn sever(server: &Known<ShmNic>) {

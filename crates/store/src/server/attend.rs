@@ -20,6 +20,9 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 /// How many large values of one client may be on their way.
 const STAGING_SLOTS: usize = 2;
 
+/// How many regions one answer tells of: a message carries 240 descriptors at most.
+const REGIONS_PER_ANSWER: usize = 128;
+
 pub(super) struct Attendant<N: Nic> {
     shared: Arc<Shared<N>>,
     link: N::Link,
@@ -73,7 +76,9 @@ impl<N: Nic> Attendant<N> {
             Ask::OpenChannel { core, window } => self.open_channel(session, core, window, facts),
             Ask::OpenReads => self.open_reads(facts),
             Ask::Regions { known } => {
-                let regions = self.shared.regions.except(&known);
+                let mut regions = self.shared.regions.except(&known);
+                // One message carries so many descriptors; the client asks until there are no more.
+                regions.truncate(REGIONS_PER_ANSWER);
                 let facts =
                     regions.iter().map(|(_, region)| self.link.grant(region)).collect::<Result<_, _>>()?;
                 Ok((Answer::Regions(regions.into_iter().map(|(id, _)| id).collect()), facts))

@@ -37,7 +37,7 @@ use std::{
 
 /// How many lookups of a batch go side by side.
 const LANES: usize = 16;
-/// How many empty polls lie between two looks at the clock.
+/// How many polls lie between two looks at the clock.
 const HOUSEKEEPING_POLLS: u32 = 1 << 10;
 /// Applied mutations between two looks at how much memory is left.
 const MUTATIONS_PER_LOOK: u64 = 64;
@@ -137,7 +137,9 @@ pub(crate) struct Core<N: Nic> {
     clients: HashMap<ChannelId, u64>,
     staging: HashMap<u64, N::Region>,
     /// Mutations that wait for a region.
-    deferred: Vec<Incoming>,
+    deferred: Vec<Deferred>,
+    /// How many requests may wait so: no more than all honest clients may have under way.
+    deferred_max: usize,
     wishes: Wishes<N>,
     /// Partitions that may be growing, by number.
     growing: Vec<usize>,
@@ -192,6 +194,7 @@ impl<N: Nic> Core<N> {
             clients: HashMap::new(),
             staging: HashMap::new(),
             deferred: Vec::new(),
+            deferred_max: config.clients_max * config.window,
             wishes: Wishes::new(setup.wishes, sender.clone()),
             growing: Vec::new(),
             mutations: 0,
@@ -218,7 +221,7 @@ impl<N: Nic> Core<N> {
     pub(crate) fn run(mut self) {
         let mut idle = Idle::default();
         let mut batch = Vec::with_capacity(BATCH_MAX);
-        let mut empty_polls = 0;
+        let mut polls = 0u32;
         loop {
             if self.pending.load(Ordering::Relaxed) {
                 self.take_jobs();
@@ -226,14 +229,17 @@ impl<N: Nic> Core<N> {
             if self.stopped {
                 return;
             }
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(HOUSEKEEPING_POLLS) {
+                self.housekeep();
+            }
             if self.requests.poll(&mut batch) > 0 {
                 self.serve(&mut batch);
                 idle.reset();
             } else if self.grow() {
                 idle.reset();
             } else {
-                empty_polls += 1;
-                if empty_polls & (HOUSEKEEPING_POLLS - 1) == 0 || idle.drowsy() {
+                if idle.drowsy() {
                     self.housekeep();
                 }
                 self.requests.flush();
@@ -249,7 +255,7 @@ impl<N: Nic> Core<N> {
         }
         for request in batch.drain(..) {
             if request.mutates() {
-                self.mutate(request);
+                self.mutate(request, None);
             }
         }
     }
@@ -297,13 +303,19 @@ impl<N: Nic> Core<N> {
     }
 
     /// Applies a mutation and answers it, or defers it until there is a region for it.
-    fn mutate(&mut self, request: Incoming) {
-        match self.apply(&request) {
+    fn mutate(&mut self, request: Incoming, staged: Option<Vec<u8>>) {
+        let copied = staged.is_some();
+        if let Some(value) = staged {
+            self.staged = value;
+        }
+        match self.apply(&request, copied) {
             Ok(answer) => self.requests.reply(&request, &answer, &[]),
             Err(MutationError::NeedRegion { purpose, bytes })
-                if self.wishes.ask(&self.owner.arena, purpose, bytes) =>
+                if self.deferred.len() < self.deferred_max
+                    && self.wishes.ask(&self.owner.arena, purpose, bytes) =>
             {
-                self.deferred.push(request);
+                let staged = request.staged().map(|_| std::mem::take(&mut self.staged));
+                self.deferred.push(Deferred { request, staged });
             }
             Err(error) => {
                 let status = match error {
@@ -316,7 +328,8 @@ impl<N: Nic> Core<N> {
         }
     }
 
-    fn apply(&mut self, request: &Incoming) -> Result<Answer, MutationError> {
+    /// Applies a mutation, whose value has perhaps been copied out of the staging area before.
+    fn apply(&mut self, request: &Incoming, copied: bool) -> Result<Answer, MutationError> {
         let refused = |status: Status| Ok(Answer { status: status as u8, ..Answer::default() });
         // What changes something must say so: only then is it executed at most once.
         let opcode = Opcode::from_byte(request.opcode()).filter(|opcode| opcode.mutates());
@@ -325,7 +338,7 @@ impl<N: Nic> Core<N> {
         let mutation = match (opcode, request.staged()) {
             (Some(Opcode::Put), None) => Mutation::Put { key: request.key(), value: request.value() },
             (Some(Opcode::Put), Some(staged)) => {
-                if !self.copy_staged(request, &staged) {
+                if !copied && !self.copy_staged(request, &staged) {
                     return refused(Status::BadRequest);
                 }
                 Mutation::Put { key: request.key(), value: &self.staged }
@@ -437,8 +450,8 @@ impl<N: Nic> Core<N> {
         let added =
             region.is_some_and(|(id, region)| self.owner.arena.add_region(id, region, purpose).is_ok());
         self.wishes.answered(purpose, added);
-        for request in std::mem::take(&mut self.deferred) {
-            self.mutate(request);
+        for Deferred { request, staged } in std::mem::take(&mut self.deferred) {
+            self.mutate(request, staged);
         }
     }
 
@@ -460,6 +473,12 @@ impl<N: Nic> Core<N> {
         add("deferred", self.deferred.len() as u64);
         statistics
     }
+}
+
+/// A mutation that waits for a region, with its value if that was staged: the staging area may be gone by then.
+struct Deferred {
+    request: Incoming,
+    staged: Option<Vec<u8>>,
 }
 
 /// What a lookup for a request came to; none for a request that this core must not answer.

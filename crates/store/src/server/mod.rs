@@ -173,19 +173,21 @@ impl<N: Nic> Server<N> {
 impl<N: Nic> Drop for Server<N> {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
+        // The cores first: the address is free for a successor with the last listener and link, and from then on nothing
+        // may be acknowledged here.
+        for core in &self.shared.cores {
+            core.send(CoreJob::Stop);
+        }
+        // The provisioner ends with the last core.
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = listener.join();
         }
         let links: Vec<_> = self.shared.links().drain().map(|(_, link)| link).collect();
         for (link, thread) in links {
             link.close();
-            let _ = thread.join();
-        }
-        for core in &self.shared.cores {
-            core.send(CoreJob::Stop);
-        }
-        // The provisioner ends with the last core.
-        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
