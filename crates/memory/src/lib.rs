@@ -10,6 +10,7 @@ mod checksum;
 mod extents;
 mod local;
 mod pages;
+mod plain;
 mod pointer;
 mod prefetched;
 mod reader;

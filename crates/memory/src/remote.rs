@@ -1,11 +1,14 @@
 //! The owner's memory as a client reads it: one-sided READs into registered buffers (Mitchell §3.2).
 //!
-//! Where a NIC can carry out READs at once, as a software NIC can, nothing is posted: a lone read is over when it is first
+//! Where a NIC can carry out READs at once, as a software NIC can, nothing is posted: a lone read is copied when it is first
 //! polled, and reads that overlap with others prefetch and yield once first. Elsewhere a lone read polls for its
 //! completion as soon as it has posted, and reads that overlap with others post and yield first. A read
 //! makes progress whenever it is polled, and wakes its task only where it can go on at once.
 
-use crate::{Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId};
+use crate::{
+    Buffer, BufferPool, Memory, MemoryError, Pointer, RegionId,
+    plain::{Copied, PlainBuffers},
+};
 use locus_fabric::{
     Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, QueuePair,
     QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
@@ -27,9 +30,6 @@ const MEDIUM_COUNT: usize = 16;
 const LARGE_COUNT: usize = 2;
 /// How many completions are taken at once.
 const COMPLETIONS: usize = 16;
-
-/// A buffer for a READ at once.
-type Plain = [u8; SMALL_BYTES];
 
 /// The limits of a [`Remote`].
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ pub struct Remote<N: Nic> {
     wire: RefCell<Wire<N>>,
     small: BufferPool<N>,
     /// Where READs at once go.
-    plain: RefCell<Vec<Box<Plain>>>,
+    plain: PlainBuffers<SMALL_BYTES>,
     medium: OnceCell<BufferPool<N>>,
     large: OnceCell<BufferPool<N>>,
     regions: RefCell<Vec<Option<N::RemoteRegion>>>,
@@ -121,12 +121,11 @@ impl<N: Nic> Remote<N> {
         let pair = nic.create_queue_pair(link, &pair_config, &queue, &queue)?;
         let at_once_bytes = if properties.reads_at_once { part_bytes.min(SMALL_BYTES) } else { 0 };
         let plain = if properties.reads_at_once { config.window } else { 0 };
-        let plain = (0..plain).map(|_| Box::new([0; SMALL_BYTES])).collect();
         Ok(Self {
             nic: nic.clone(),
             link: link.clone(),
             small: BufferPool::new(nic, config.window, SMALL_BYTES, 0)?,
-            plain: RefCell::new(plain),
+            plain: PlainBuffers::new(plain),
             medium: OnceCell::new(),
             large: OnceCell::new(),
             number: pair.number(),
@@ -242,10 +241,8 @@ impl<N: Nic> Remote<N> {
     /// Reads at once into a buffer of no NIC; `None` to go the way of posting.
     #[inline]
     fn copied(&self, at: Pointer, bytes: usize) -> Option<Bytes<'_, N>> {
-        let buffer = self.plain.borrow_mut().pop()?;
-        let mut copy = Copied { buffer: Some(buffer), bytes, home: &self.plain };
-        let done = self.read_at_once(at, &mut copy.buffer.as_mut()?[..bytes]);
-        done.then_some(Bytes::Copied(copy))
+        let mut copy = self.plain.take(bytes)?;
+        self.read_at_once(at, copy.bytes_mut()).then_some(Bytes::Copied(copy))
     }
 
     /// Posts a read, `None` if it has to wait for a buffer.
@@ -403,19 +400,21 @@ impl<N: Nic> Park for Remote<N> {
     }
 }
 
+/// Makes reads overlap while it lives.
+pub struct Overlap<'a>(&'a Cell<usize>);
+
+impl Drop for Overlap<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 /// The bytes of a read.
 pub enum Bytes<'a, N: Nic> {
     /// As a posted READ left them.
     Posted(Buffer<'a, N>),
     /// As they were copied at once.
-    Copied(Copied<'a>),
-}
-
-/// A buffer of no NIC, which goes home when this is dropped.
-pub struct Copied<'a> {
-    buffer: Option<Box<Plain>>,
-    bytes: usize,
-    home: &'a RefCell<Vec<Box<Plain>>>,
+    Copied(Copied<'a, SMALL_BYTES>),
 }
 
 impl<N: Nic> Deref for Bytes<'_, N> {
@@ -425,24 +424,8 @@ impl<N: Nic> Deref for Bytes<'_, N> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Posted(buffer) => buffer,
-            Self::Copied(copied) => copied.buffer.as_ref().map_or(&[], |buffer| &buffer[..copied.bytes]),
+            Self::Copied(copied) => copied.bytes(),
         }
-    }
-}
-
-impl Drop for Copied<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.home.borrow_mut().extend(self.buffer.take());
-    }
-}
-
-/// Makes reads overlap while it lives.
-pub struct Overlap<'a>(&'a Cell<usize>);
-
-impl Drop for Overlap<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 

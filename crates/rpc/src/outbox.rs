@@ -16,6 +16,8 @@ pub(crate) struct Outbox<N: Nic> {
     /// How many work requests were posted, and how many of these are known to be done.
     posted: u64,
     done: u64,
+    /// The work request that is to be signaled next, at the latest.
+    signal_at: u64,
     inline_bytes: usize,
     buffers: Option<Buffers<N>>,
     unrung: bool,
@@ -75,7 +77,18 @@ impl<N: Nic> Outbox<N> {
         if let Some(buffers) = &mut buffers {
             buffers.used.fill(0);
         }
-        Self { pair, tag, depth: depth as u64, posted: 0, done: 0, inline_bytes, buffers, unrung: false }
+        let depth = depth as u64;
+        Self {
+            pair,
+            tag,
+            depth,
+            posted: 0,
+            done: 0,
+            signal_at: depth / 2,
+            inline_bytes,
+            buffers,
+            unrung: false,
+        }
     }
 
     /// Breaks the queue pair and gives the buffers back, for the next connection.
@@ -113,8 +126,7 @@ impl<N: Nic> Outbox<N> {
         // Signaled, so that the buffer comes back. (Not through `post`, which borrows all of us.)
         let request = SendRequest { id: self.tag.send(number), verb, signaled: true };
         self.pair.post_send(&request)?;
-        self.posted = number;
-        self.unrung = true;
+        self.note_posted(number, true);
         Ok(())
     }
 
@@ -128,15 +140,23 @@ impl<N: Nic> Outbox<N> {
     fn post(&mut self, verb: Verb<'_, N>, signaled: bool) -> Result<(), PostError> {
         let number = self.posted + 1;
         self.pair.post_send(&SendRequest { id: self.tag.send(number), verb, signaled })?;
+        self.note_posted(number, signaled);
+        Ok(())
+    }
+
+    #[inline]
+    fn note_posted(&mut self, number: u64, signaled: bool) {
         self.posted = number;
         self.unrung = true;
-        Ok(())
+        if signaled {
+            self.signal_at = number + self.depth / 2;
+        }
     }
 
     /// Of every half queue one work request is signaled, so that there is always one under way that frees places.
     #[inline]
     fn signal_next(&self) -> bool {
-        (self.posted + 1).is_multiple_of((self.depth / 2).max(1))
+        self.posted + 1 >= self.signal_at
     }
 
     /// Takes note of a signaled completion: it and all before it are done.

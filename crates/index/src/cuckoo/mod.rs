@@ -49,6 +49,9 @@ pub struct Tables {
 }
 
 impl Table {
+    /// No table: it has no rows.
+    pub const NONE: Self = Self { at: Pointer::from_bits(0), rows: 0, epoch: 0 };
+
     /// Its length in bytes.
     pub fn bytes(&self) -> usize {
         self.rows as usize * ROW_BYTES

@@ -11,7 +11,7 @@ use locus_index::{
     cuckoo::{Table, Tables},
     directory::Directory,
 };
-use locus_memory::{Pointer, RegionId, Remote, RemoteConfig};
+use locus_memory::{RegionId, Remote, RemoteConfig};
 use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -20,8 +20,6 @@ use std::{
 };
 
 type Channels<N> = Rc<[OnceCell<Rc<Channel<N>>>]>;
-
-const NO_TABLE: Table = Table { at: Pointer::from_bits(0), rows: 0, epoch: 0 };
 
 /// A connection, until the server is lost.
 pub(super) struct Connection<N: Nic> {
@@ -72,7 +70,7 @@ impl<N: Nic> Connection<N> {
             patience: config.patience,
             directories: directories(&manifest),
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
-            tables: vec![Cell::new(NO_TABLE); PARTITIONS],
+            tables: vec![Cell::new(Table::NONE); PARTITIONS],
             channels: match lost {
                 Some(lost) => lost.channels.clone(),
                 None => manifest.directories.iter().map(|_| OnceCell::new()).collect(),
@@ -152,7 +150,7 @@ impl<N: Nic> Connection<N> {
     /// Uses this directory entry for a partition from now on.
     pub(super) fn set_entry(&self, partition: PartitionId, tables: Tables) {
         self.entries[partition.index()].set(tables);
-        self.tables[partition.index()].set(tables.current.unwrap_or(NO_TABLE));
+        self.tables[partition.index()].set(tables.current.unwrap_or(Table::NONE));
     }
 
     /// The table of a partition by the directory entry in use.

@@ -17,7 +17,7 @@ use crate::{
 use locus_fabric::{Facts, Nic, Region};
 use locus_index::{
     Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
-    cuckoo::{self, Attempt, Partition, WAYS},
+    cuckoo::{self, Attempt, Partition, Table, WAYS},
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{Arena, Memory, Purpose, RegionId};
@@ -129,6 +129,9 @@ pub(crate) struct Core<N: Nic> {
     directory: Directory,
     /// All partitions by number; those of other cores stay empty.
     partitions: Vec<Partition>,
+    /// Their tables once more, closer together, since most lookups need no more; renewed with every change of a partition.
+    /// One without a table has one without rows.
+    tables: Vec<Table>,
     route: Route,
     value_bytes_max: usize,
     jobs: mpsc::Receiver<CoreJob<N>>,
@@ -183,6 +186,7 @@ impl<N: Nic> Core<N> {
             owner: Owner::new(arena, setup.seed, setup.core, config.cores),
             directory: Directory::new(directory_region, setup.incarnation),
             partitions: (0..PARTITIONS).filter_map(PartitionId::new).map(Partition::new).collect(),
+            tables: vec![Table::NONE; PARTITIONS],
             route: Route {
                 map: PartitionMap::even(&[config.cores as u16]),
                 core: setup.core as u16,
@@ -264,14 +268,14 @@ impl<N: Nic> Core<N> {
     /// are there; the others are looked up interleaved. What a mutation needs is near after that.
     #[inline]
     fn answer_gets(&mut self, batch: &[Incoming]) {
-        let Self { requests, owner, partitions, route, .. } = self;
+        let Self { requests, owner, partitions, tables, route, .. } = self;
         let (arena, counters) = (&owner.arena, &owner.counters);
         let local = arena.local();
         let mut attempts = [const { None }; LANES];
         for (attempt, request) in attempts.iter_mut().zip(batch) {
             *attempt = route.key(request).and_then(|key| {
-                let table = partitions[key.partition().index()].tables().current?;
-                let attempt = Attempt::begin(&table, key);
+                let table = &tables[key.partition().index()];
+                let attempt = (table.rows > 0).then(|| Attempt::begin(table, key))?;
                 attempt.prefetch(&local, 0);
                 Some(attempt)
             });
@@ -353,7 +357,9 @@ impl<N: Nic> Core<N> {
         }
         let partition = &mut self.partitions[number];
         let was_growing = partition.growing();
-        let applied = mutation.apply(&mut self.owner, &self.directory, partition)?;
+        let applied = mutation.apply(&mut self.owner, &self.directory, partition);
+        self.tables[number] = partition.tables().current.unwrap_or(Table::NONE);
+        let applied = applied?;
         if partition.growing() && !was_growing {
             self.growing.push(number);
         }
@@ -394,7 +400,9 @@ impl<N: Nic> Core<N> {
         let Some(&number) = self.growing.last() else { return false };
         let partition = &mut self.partitions[number];
         // Without room it waits for the next mutation.
-        if !partition.growing() || partition.grow(&mut self.owner, &self.directory).is_err() {
+        let goes_on = partition.growing() && partition.grow(&mut self.owner, &self.directory).is_ok();
+        self.tables[number] = partition.tables().current.unwrap_or(Table::NONE);
+        if !goes_on {
             self.growing.pop();
         }
         true
