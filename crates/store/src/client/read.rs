@@ -16,6 +16,7 @@ use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
 use locus_runtime::{Idle, interleave_async, interleave_idling};
 use std::{
     cell::{Cell, RefCell},
+    ops::{Deref, Range},
     rc::Rc,
 };
 
@@ -177,7 +178,7 @@ impl<N: Nic> Client<N> {
                 None => Err(LookupError::Stale),
             };
             match result {
-                Ok(Answer::Found(record)) => return Ok(found.take().map(|found| found(record.value()))),
+                Ok(Answer::Found(record)) => return Ok(hand_over(record.bytes, record.value, found)),
                 Ok(Answer::Absent) => return Ok(None),
                 Err(LookupError::Stale) => {
                     count(&self.counters.stale_entries);
@@ -263,9 +264,7 @@ impl<N: Nic> Client<N> {
             return Ok(None);
         }
         match Record::parse(&bytes) {
-            Some(record) if record.key == key.bytes() => {
-                Ok(found.take().map(|found| found(&bytes[record.value])))
-            }
+            Some(Record { key: its, value, .. }) if its == key.bytes() => Ok(hand_over(bytes, value, found)),
             _ => Err(StoreError::Protocol {
                 peer: connection.link.peer(),
                 what: "a pointer to another record".into(),
@@ -300,6 +299,24 @@ impl<N: Nic> Client<N> {
             error => error,
         }
     }
+}
+
+/// Hands a value over. A long one is copied first, since there are few buffers as long as that, and a callback that gets
+/// such values in turn would wait for ever for those that its callers hold.
+fn hand_over<T>(
+    bytes: impl Deref<Target = [u8]>,
+    value: Range<usize>,
+    found: &mut Option<impl FnOnce(&[u8]) -> T>,
+) -> Option<T> {
+    /// Buffers for longer objects are few (see [`locus_memory::Remote`]).
+    const LENT_BYTES_MAX: usize = 64 << 10;
+    let found = found.take()?;
+    if bytes.len() <= LENT_BYTES_MAX {
+        return Some(found(&bytes[value]));
+    }
+    let copy = bytes[value].to_vec();
+    drop(bytes);
+    Some(found(&copy))
 }
 
 /// Those of some things that have their bit set.

@@ -149,3 +149,17 @@ fn a_put_under_way_goes_on_over_the_new_link_and_is_made_once() {
     // A put that is answered before anybody looks at the severed link leaves the reconnect to the next round.
     assert!(client.counters().reconnects.get() >= 25);
 }
+
+#[test]
+fn callbacks_may_get_large_values_in_turn() {
+    for reads in [crate::Locus::Client, crate::Locus::Server] {
+        let config = ClientConfig { reads: Some(reads), ..ClientConfig::default() };
+        let (_nic, _server, client) = serve_with("large", 1, config);
+        client.block_on(client.put(b"large", &[7; 100_000])).unwrap();
+        fn nested(client: &Client<ShmNic>, depth: usize) -> usize {
+            let inner = |value: &[u8]| value.len() + if depth > 0 { nested(client, depth - 1) } else { 0 };
+            client.block_on(client.get(b"large", inner)).unwrap().unwrap()
+        }
+        assert_eq!(nested(&client, 5), 600_000);
+    }
+}
