@@ -19,6 +19,25 @@ fn crowd(server: &Served, design: &str, seed: usize, seconds: &str) -> Child {
     command(&all).stdout(Stdio::piped()).spawn().expect("the command runs")
 }
 
+/// Waits for so many puts and deletes.
+fn until_changed(server: &Served, changes: u64) {
+    let table = server.table();
+    let mutations = || {
+        let counters = &table.stats().unwrap()[0].counters;
+        counters.iter().find(|(name, _)| name == "mutations").map_or(0, |(_, count)| *count)
+    };
+    let before = mutations();
+    until("the records to change", || mutations() >= before + changes);
+}
+
+fn until(what: &str, event: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !event() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} took a minute");
+        std::thread::yield_now();
+    }
+}
+
 /// It ran to its end, and every row of its table is free of errors, or the command would say so.
 #[track_caller]
 fn ended_well(child: Child) {
@@ -35,8 +54,10 @@ fn processes_that_die_leave_the_others_whole_records() {
     let crowds = ["pilaf", "pilaf-vo", "pilaf"].map(|design| crowd(&server, design, design.len(), "3"));
     // Meanwhile others die in the middle of it.
     for round in 0..6 {
+        let before = server.table().stats().unwrap()[0].clients;
         let mut victim = crowd(&server, "pilaf", round, "30");
-        std::thread::sleep(Duration::from_millis(200 + 50 * round as u64));
+        until("the victim to be there", || server.table().stats().unwrap()[0].clients > before);
+        until_changed(&server, 5000);
         victim.kill().unwrap();
         victim.wait().unwrap();
     }
@@ -53,7 +74,7 @@ fn a_client_that_stops_reading_holds_up_nobody() {
     ended_well(crowd(&server, "pilaf", 0, "0.2"));
     // It stops with a window of requests under way, whose replies it does not take.
     let stopped = crowd(&server, "pilaf-vo", 1, "2");
-    std::thread::sleep(Duration::from_millis(800));
+    until_changed(&server, 100_000);
     signal(&stopped, Signal::STOP);
     let table = server.table();
     let begun = Instant::now();

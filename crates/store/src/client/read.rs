@@ -49,16 +49,26 @@ impl<N: Nic> Client<N> {
                 return Ok(value);
             }
         }
+        self.get_thoroughly(&connection, &key, &mut found).await
+    }
+
+    /// Finds a key wherever the design says, or at the server if it cannot be found at the client.
+    async fn get_thoroughly<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        key: &Key<'_>,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, StoreError> {
         let owner = self.map.owner(key.partition());
         if self.reads == Locus::Client {
-            match self.get_at_client(&connection, owner.core, &key, &mut found).await {
+            match self.get_at_client(connection, owner.core, key, found).await {
                 Ok(value) => return Ok(value),
                 Err(Interrupted::Contended) => count(&self.counters.fallbacks),
-                Err(Interrupted::Failed(error)) => return Err(self.failed(owner.server, &connection, error)),
+                Err(Interrupted::Failed(error)) => return Err(self.failed(owner.server, connection, error)),
             }
         }
-        let result = self.get_at_server(&connection, owner, &key, &mut found).await;
-        result.map_err(|error| self.failed(owner.server, &connection, error))
+        let result = self.get_at_server(connection, owner, key, found).await;
+        result.map_err(|error| self.failed(owner.server, connection, error))
     }
 
     /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get`]: where READs are
@@ -89,20 +99,8 @@ impl<N: Nic> Client<N> {
         keys: &[K],
         found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
     ) {
-        let found = RefCell::new(found);
-        if !self.at_once() {
-            let _overlap = self.overlap();
-            return interleave_async(self.config.window, self.gets(keys, 0, &found), |_, ()| ()).await;
-        }
-        for (number, keys) in keys.chunks(LANES).enumerate() {
-            let first = number * LANES;
-            let left = self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value));
-            if left != 0 {
-                let _overlap = self.overlap();
-                let gets = pick(self.gets(keys, first, &found), left);
-                interleave_async(self.config.window, gets, |_, ()| ()).await;
-            }
-        }
+        let (found, _overlap) = (RefCell::new(found), self.overlap());
+        interleave_async(self.config.window, self.gets(keys, &found), |_, ()| ()).await;
     }
 
     /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get_many`].
@@ -113,45 +111,59 @@ impl<N: Nic> Client<N> {
     ) {
         /// READs that overlap need some turns; only after that is there something to wait for.
         const TURNS: u32 = 16;
-        let found = RefCell::new(found);
+        let (found, _overlap) = (RefCell::new(found), self.overlap());
         let mut idle = Idle::default();
-        let mut fruitless = |turns| {
-            if turns > TURNS {
-                idle.step(&self.hub);
-            } else {
-                idle.reset();
-            }
-        };
-        if !self.at_once() {
-            let _overlap = self.overlap();
-            return interleave_idling(self.config.window, self.gets(keys, 0, &found), |_, ()| (), fruitless);
-        }
-        for (number, keys) in keys.chunks(LANES).enumerate() {
-            let first = number * LANES;
-            let left = self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value));
-            if left != 0 {
-                let _overlap = self.overlap();
-                let gets = pick(self.gets(keys, first, &found), left);
-                interleave_idling(self.config.window, gets, |_, ()| (), &mut fruitless);
-            }
-        }
+        interleave_idling(
+            self.config.window,
+            self.gets(keys, &found),
+            |_, ()| (),
+            |turns| {
+                if turns > TURNS {
+                    idle.step(&self.hub);
+                } else {
+                    idle.reset();
+                }
+            },
+        );
     }
 
-    /// A get for each key, which hands over its result when it is done. `first` is the first one's place.
+    /// A get for each key that could not be found at once, which hands over its result when it is done. Where READs are
+    /// over at once, drawing from this finds the others and hands them over.
     fn gets<'a, K: AsRef<[u8]>, F: FnMut(usize, Result<Option<&[u8]>, StoreError>)>(
         &'a self,
         keys: &'a [K],
-        first: usize,
         found: &'a RefCell<F>,
     ) -> impl Iterator<Item = impl Future<Output = ()>> {
-        keys.iter().zip(first..).map(move |(key, place)| async move {
-            let got = self.get(key.as_ref(), |value| (found.borrow_mut())(place, Ok(Some(value)))).await;
-            match got {
-                Ok(Some(())) => {}
-                Ok(None) => (found.borrow_mut())(place, Ok(None)),
-                Err(error) => (found.borrow_mut())(place, Err(error)),
-            }
+        keys.chunks(LANES).enumerate().flat_map(move |(number, keys)| {
+            let first = number * LANES;
+            let left = if self.at_once() {
+                self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value))
+            } else {
+                u32::MAX
+            };
+            let left = keys.iter().zip(first..).enumerate().filter(move |(lane, _)| left >> lane & 1 == 1);
+            left.map(move |(_, (key, place))| self.get_one_of_many(key.as_ref(), place, found))
         })
+    }
+
+    async fn get_one_of_many<F: FnMut(usize, Result<Option<&[u8]>, StoreError>)>(
+        &self,
+        key: &[u8],
+        place: usize,
+        found: &RefCell<F>,
+    ) {
+        let got = async {
+            let key = self.key(key)?;
+            count(&self.counters.gets);
+            let connection = self.connection_of(key.partition())?;
+            let mut hand_over = Some(|value: &[u8]| (found.borrow_mut())(place, Ok(Some(value))));
+            self.get_thoroughly(&connection, &key, &mut hand_over).await
+        };
+        match got.await {
+            Ok(Some(())) => {}
+            Ok(None) => (found.borrow_mut())(place, Ok(None)),
+            Err(error) => (found.borrow_mut())(place, Err(error)),
+        }
     }
 
     /// While this lives, gets that take turns on this thread let each other's READs overlap, in place of waiting for each
@@ -317,11 +329,6 @@ fn hand_over<T>(
     let copy = bytes[value].to_vec();
     drop(bytes);
     Some(found(&copy))
-}
-
-/// Those of some things that have their bit set.
-fn pick<T>(things: impl Iterator<Item = T>, bits: u32) -> impl Iterator<Item = T> {
-    things.enumerate().filter(move |(place, _)| bits >> place & 1 == 1).map(|(_, thing)| thing)
 }
 
 /// A channel's error in the words of the store.
