@@ -11,6 +11,7 @@
 mod address;
 mod error;
 mod nic;
+mod prefetch;
 pub mod shm;
 mod verbs;
 
@@ -21,6 +22,7 @@ pub use nic::{
     CompletionQueue, ControlMessage, Facts, Link, Listener, LocalSlice, Nic, QueuePair, Region, RemoteRegion,
     RemoteSlice,
 };
+pub use prefetch::{Prefetch, Prefetches};
 pub use verbs::{
     Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig,
     QueuePairState, ReadOrder, ReceiverNotReady, SendRequest, Status, Transport, Verb,

@@ -1,8 +1,8 @@
 //! The traits that a provider implements.
 
 use crate::{
-    Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Properties, QueuePairConfig,
-    QueuePairState, SendRequest,
+    Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Prefetch, Properties,
+    QueuePairConfig, QueuePairState, SendRequest,
 };
 use locus_runtime::Park;
 use std::{os::fd::OwnedFd, sync::atomic::AtomicU64, time::Duration};
@@ -143,8 +143,9 @@ pub trait Region: Clone + Send + Sync + 'static {
 pub trait RemoteRegion: Clone + Send + 'static {
     /// Its length in bytes.
     fn bytes(&self) -> usize;
-    /// Brings a range nearer where the NIC can, so that a following READ is quicker. Out of range is ignored.
-    fn prefetch(&self, offset: usize, bytes: usize);
+    /// What brings a range nearer, so that a following READ is quicker. Nothing where the NIC cannot do that, or out of
+    /// range.
+    fn ahead(&self, offset: usize, bytes: usize) -> Prefetch;
 }
 
 /// A range of a region of this process.

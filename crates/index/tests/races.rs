@@ -164,7 +164,7 @@ fn attempt(
     let mut bytes = [0; 256];
     let mut attempt = Attempt::begin(&entry.current?, *key);
     if steps {
-        (0..WAYS).for_each(|way| attempt.step(memory, way, counters));
+        (0..WAYS).for_each(|way| attempt.step(memory, way, counters).start());
     } else {
         attempt.find_extent(memory, counters);
     }

@@ -1,8 +1,7 @@
 //! Memory as its owner reads it: borrowed slices, at once.
 
-use crate::prefetched::prefetch_lines;
 use crate::{Arena, Memory, MemoryError, Pointer};
-use locus_fabric::Region;
+use locus_fabric::{Prefetch, Region};
 
 /// The owner's memory. Borrows the arena, so that nothing is stored while it or anything read from it lives.
 pub struct Local<'a, R> {
@@ -65,9 +64,10 @@ impl<'m, R: Region> Memory for Local<'m, R> {
 
     /// Starts to fetch the cache lines: what a mutation does, which must not yield, before it needs them.
     #[inline]
-    fn prefetch(&self, at: Pointer, bytes: usize) {
-        if let Ok(region) = self.checked(at, bytes) {
-            prefetch_lines(region, at.offset(), bytes);
+    fn ahead(&self, at: Pointer, bytes: usize) -> Prefetch {
+        match self.checked(at, bytes) {
+            Ok(region) => Prefetch::of(region.words().as_ptr().cast(), at.offset(), bytes),
+            Err(_) => Prefetch::NONE,
         }
     }
 

@@ -2,42 +2,10 @@
 //! others' work hides the latency of DRAM (Kalia §4.1.1, the request pipeline of HERD, as coroutines).
 
 use crate::{Arena, Local, Memory, MemoryError, Pointer};
-use locus_fabric::Region;
+use locus_fabric::{Prefetch, Region};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-/// From here on the processor's own prefetching of consecutive lines takes over.
-const LINES_MAX: usize = 32;
-const LINE_BYTES: usize = 64;
-
-/// Starts to fetch the cache lines of a range, which must lie in the region.
-#[inline]
-pub(crate) fn prefetch_lines(region: &impl Region, offset: usize, bytes: usize) {
-    let words = region.words();
-    let first = offset / LINE_BYTES * LINE_BYTES;
-    for line in (first..offset + bytes).step_by(LINE_BYTES).take(LINES_MAX) {
-        if let Some(word) = words.get(line / 8) {
-            prefetch_line(word);
-        }
-    }
-}
-
-#[inline]
-fn prefetch_line<T>(line: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect on memory, and the address is that of a reference.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>((&raw const *line).cast());
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = line;
-}
 
 /// The owner's memory, for batches of reads. Whoever polls must poll again without being woken. While a batch borrows
 /// the arena nothing is stored, so that no writer comes between two reads of a traversal.
@@ -70,14 +38,14 @@ impl<'m, R: Region> Memory for Prefetched<'m, R> {
 
     #[inline]
     async fn read(&self, at: Pointer, bytes: usize) -> Result<&[u8], MemoryError> {
-        prefetch_lines(self.local.checked(at, bytes)?, at.offset(), bytes);
+        self.local.ahead(at, bytes).start();
         Turn::default().await;
         self.local.slice(at, bytes)
     }
 
     #[inline]
-    fn prefetch(&self, at: Pointer, bytes: usize) {
-        self.local.prefetch(at, bytes);
+    fn ahead(&self, at: Pointer, bytes: usize) -> Prefetch {
+        self.local.ahead(at, bytes)
     }
 
     /// The owner's memory is its own.

@@ -1,6 +1,7 @@
 //! The cut along which a traversal runs at the client or at the server: it reads through a [`Memory`].
 
 use crate::{Pointer, RegionId};
+use locus_fabric::Prefetch;
 use std::ops::Deref;
 
 /// Memory that a traversal can reach.
@@ -26,8 +27,13 @@ pub trait Memory {
     fn read_at_once(&self, _at: Pointer, _into: &mut [u8]) -> bool {
         false
     }
-    /// Says that `at` will be read soon, so that independent reads overlap. Any place may be named, also none.
-    fn prefetch(&self, at: Pointer, bytes: usize);
+    /// What to prefetch for a read of `at`, so that independent reads overlap. Any place may be named, also none.
+    fn ahead(&self, at: Pointer, bytes: usize) -> Prefetch;
+    /// Says that `at` will be read soon.
+    #[inline(always)]
+    fn prefetch(&self, at: Pointer, bytes: usize) {
+        self.ahead(at, bytes).start();
+    }
     /// To be asked after the last read that an answer rests on: an error if the memory may have ceased to be its
     /// owner's before that read, so that the answer might be older than what a successor has acknowledged.
     fn current(&self) -> Result<(), MemoryError>;

@@ -10,7 +10,7 @@ use crate::{
     plain::{Copied, PlainBuffers},
 };
 use locus_fabric::{
-    Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, QueuePair,
+    Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, Prefetch, QueuePair,
     QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
 };
 use locus_runtime::{Park, yield_now};
@@ -370,12 +370,11 @@ impl<N: Nic> Memory for Remote<N> {
         true
     }
 
-    #[inline]
-    fn prefetch(&self, at: Pointer, bytes: usize) {
-        if self.prefetches
-            && let Some(Some(region)) = self.regions.borrow().get(at.region().index())
-        {
-            region.prefetch(at.offset(), bytes);
+    #[inline(always)]
+    fn ahead(&self, at: Pointer, bytes: usize) -> Prefetch {
+        match self.regions.borrow().get(at.region().index()) {
+            Some(Some(region)) if self.prefetches => region.ahead(at.offset(), bytes),
+            _ => Prefetch::NONE,
         }
     }
 

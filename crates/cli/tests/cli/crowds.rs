@@ -73,18 +73,16 @@ fn a_client_that_stops_reading_holds_up_nobody() {
     let server = place.serve(&[]);
     ended_well(crowd(&server, "pilaf", 0, "0.2"));
     // It stops with a window of requests under way, whose replies it does not take.
-    let stopped = crowd(&server, "pilaf-vo", 1, "2");
-    until_changed(&server, 100_000);
+    let stopped = crowd(&server, "pilaf-vo", 1, "5");
+    until_changed(&server, 1000);
     signal(&stopped, Signal::STOP);
     let table = server.table();
-    let begun = Instant::now();
     for round in 0..1000u32 {
         table.put("another", round.to_le_bytes()).unwrap();
         assert_eq!(table.get("another").unwrap(), Some(round.to_le_bytes().to_vec()));
     }
     ended_well(crowd(&server, "pilaf-vo", 2, "1"));
     // And it finds everything as it left it.
-    assert!(begun.elapsed() > Duration::from_secs(1));
     signal(&stopped, Signal::CONT);
     ended_well(stopped);
     assert_eq!(table.stats().unwrap()[0].clients_dropped, 0, "to be slow is no offence");

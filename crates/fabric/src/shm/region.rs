@@ -10,7 +10,7 @@ use super::{
     mapping::{self, HUGE_BYTES, Mapping, Rights},
     wire::Record,
 };
-use crate::{Access, FabricError, Facts, PagePolicy, Pages, Status};
+use crate::{Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Status};
 use rustix::fd::{AsFd, OwnedFd};
 use std::{
     ptr::NonNull,
@@ -229,18 +229,10 @@ impl Imported {
         if inside && allowed && self.link == link { Status::Success } else { Status::RemoteAccess }
     }
 
-    /// Asks the processor to fetch a range, which the caller has checked.
+    /// A range, which the caller has checked, to be prefetched.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, offset: usize, bytes: usize) {
-        const LINE: usize = 64;
-        /// Beyond this the processor's own prefetcher follows along.
-        const BYTES_MAX: usize = 32 * LINE;
-        let base = self.mapping.base().as_ptr().cast::<u8>();
-        let (mut line, end) = (offset & !(LINE - 1), offset + bytes.min(BYTES_MAX));
-        while line < end {
-            prefetch_line(base.wrapping_add(line));
-            line += LINE;
-        }
+    pub(crate) fn ahead(&self, offset: usize, bytes: usize) -> Prefetch {
+        Prefetch::of(self.mapping.base().as_ptr().cast(), offset, bytes)
     }
 }
 
@@ -249,27 +241,12 @@ impl crate::RemoteRegion for ShmRemoteRegion {
         self.inner.mapping.bytes()
     }
 
-    #[inline]
-    fn prefetch(&self, offset: usize, bytes: usize) {
+    #[inline(always)]
+    fn ahead(&self, offset: usize, bytes: usize) -> Prefetch {
         if offset <= self.inner.mapping.bytes() && bytes <= self.inner.mapping.bytes() - offset {
-            self.inner.prefetch(offset, bytes);
+            self.inner.ahead(offset, bytes)
+        } else {
+            Prefetch::NONE
         }
     }
-}
-
-/// Asks the processor to fetch the cache line at an address.
-#[inline(always)]
-pub(crate) fn prefetch_line(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, and is allowed at any address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = at;
 }

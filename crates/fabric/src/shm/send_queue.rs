@@ -215,7 +215,7 @@ impl Core {
                 if waiting < self.config.reads_outstanding
                     && imported.check(self.link.id, offset, into.bytes, false) == Status::Success
                 {
-                    imported.prefetch(offset, into.bytes);
+                    imported.ahead(offset, into.bytes).start();
                 }
                 let into = self.hold(into.region, into.offset, into.bytes);
                 Work::Read { into, from: self.place(from) }

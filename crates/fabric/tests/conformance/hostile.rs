@@ -209,7 +209,7 @@ fn changed_facts_of_regions_do_no_harm<N: Nic>(fixture: &mut Fixture<N>) {
         let Ok(shared) = fixture.near.import(facts) else { continue };
         // What was taken all the same is within the memory that is there.
         for offset in [0, 4088, shared.bytes().wrapping_sub(8), shared.bytes()] {
-            shared.prefetch(offset, 64);
+            shared.ahead(offset, 64).start();
             let mut duo = fixture.duo(Rc);
             duo.near.post(&read(1, local(&ours, 0, 8), remote(&shared, offset)));
             match duo.sent().status {

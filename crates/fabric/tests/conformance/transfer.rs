@@ -311,7 +311,7 @@ fn prefetch_is_only_a_hint<N: Nic>(fixture: &mut Fixture<N>) {
     theirs.copy_in(0, &stored);
     for offset in [0, 1, 63, 4000, 4095, 4096, 4097, 1 << 40, usize::MAX - 63, usize::MAX] {
         for bytes in [0, 1, 64, 4096, 1 << 30, usize::MAX] {
-            shared.prefetch(offset, bytes);
+            shared.ahead(offset, bytes).start();
         }
     }
     let mut duo = fixture.duo(Rc);

@@ -12,7 +12,7 @@
 
 use super::{ROW_BYTES, Row, Table, WAYS};
 use crate::{Counters, Extent, Found, Key, counters::count, record::Record};
-use locus_fabric::Region;
+use locus_fabric::{Prefetch, Region};
 use locus_memory::{Local, Memory, Pointer, checksum};
 use std::ops::Range;
 
@@ -44,31 +44,28 @@ impl<'k> Attempt<'k> {
         Self { key, rows, epoch: table.epoch, state: State::Row }
     }
 
-    /// Prefetches the row of a way.
+    /// What to prefetch before the row of a way is looked at.
     #[inline(always)]
-    pub fn prefetch<M: Memory>(&self, memory: &M, way: usize) {
-        memory.prefetch(self.rows[way], ROW_BYTES);
+    pub fn ahead<M: Memory>(&self, memory: &M, way: usize) -> Prefetch {
+        memory.ahead(self.rows[way], ROW_BYTES)
     }
 
-    /// Looks at the row of a way, unless the extent is known, and prefetches what comes next. For ways 0, 1 and 2 in
-    /// turn.
+    /// Looks at the row of a way, unless the extent is known, and gives what to prefetch for what is read next. For ways
+    /// 0, 1 and 2 in turn.
     #[inline(always)]
-    pub fn step<M: Memory>(&mut self, memory: &M, way: usize, counters: &Counters) {
+    pub fn step<M: Memory>(&mut self, memory: &M, way: usize, counters: &Counters) -> Prefetch {
         if !matches!(self.state, State::Row) {
-            return;
+            return Prefetch::NONE;
         }
         self.state = match self.glance(memory, way, counters) {
-            State::Row if way + 1 < WAYS => {
-                self.prefetch(memory, way + 1);
-                State::Row
-            }
-            State::Row => State::Over,
-            State::Extent(extent) => {
-                memory.prefetch(extent.at, extent.bytes);
-                State::Extent(extent)
-            }
-            State::Over => State::Over,
+            State::Row if way + 1 == WAYS => State::Over,
+            state => state,
         };
+        match &self.state {
+            State::Row => self.ahead(memory, way + 1),
+            State::Extent(extent) => memory.ahead(extent.at, extent.bytes),
+            State::Over => Prefetch::NONE,
+        }
     }
 
     /// Looks at rows up to the first that may hold the key, without prefetching.

@@ -2,7 +2,7 @@
 //! anything, such as to let the owner store. So every interleaving of a reader with a writer can be tried, and replayed.
 
 use crate::{Arena, Memory, MemoryError, Pointer, RegionId};
-use locus_fabric::Region;
+use locus_fabric::{Prefetch, Region};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -158,7 +158,9 @@ impl<R: Region> Memory for Interleaved<'_, R> {
         self.read_now(at, into.len()).map(|sampled| into.copy_from_slice(&sampled)).is_ok()
     }
 
-    fn prefetch(&self, _: Pointer, _: usize) {}
+    fn ahead(&self, _: Pointer, _: usize) -> Prefetch {
+        Prefetch::NONE
+    }
 
     fn current(&self) -> Result<(), MemoryError> {
         if self.owner_lost.get() { Err(MemoryError::OwnerLost) } else { Ok(()) }

@@ -3,8 +3,8 @@
 
 use locus_fabric::{
     Access, Address, Atomicity, Completion, CompletionQueue, FabricError, Facts, Link, Listener, LocalSlice,
-    Nic, Opcode, PagePolicy, Park, PostError, Properties, QueuePair, QueuePairConfig, QueuePairState,
-    ReadOrder, Region, RemoteRegion, RemoteSlice, SendRequest, Status, Verb,
+    Nic, Opcode, PagePolicy, Park, PostError, Prefetch, Properties, QueuePair, QueuePairConfig,
+    QueuePairState, ReadOrder, Region, RemoteRegion, RemoteSlice, SendRequest, Status, Verb,
 };
 use locus_memory::testing::HeapRegion;
 use std::collections::VecDeque;
@@ -109,8 +109,9 @@ impl RemoteRegion for Remotely {
     fn bytes(&self) -> usize {
         self.0.bytes()
     }
-    fn prefetch(&self, offset: usize, bytes: usize) {
+    fn ahead(&self, offset: usize, bytes: usize) -> Prefetch {
         self.1.lock().unwrap().calls.push(Call::Prefetch(offset, bytes));
+        Prefetch::NONE
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Client, connection::Connection};
 use crate::{Locus, StoreError};
-use locus_fabric::Nic;
+use locus_fabric::{Nic, Prefetches};
 use locus_index::{
     Key,
     cuckoo::{Attempt, WAYS},
@@ -42,7 +42,7 @@ impl<N: Nic> Client<N> {
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
         let mut attempt = Attempt::begin(&connection.table(key.partition())?, *key);
-        (0..WAYS).for_each(|way| attempt.prefetch(&connection.remote, way));
+        (0..WAYS).for_each(|way| attempt.ahead(&connection.remote, way).start());
         attempt.find_extent(&connection.remote, &self.effort);
         self.value_at_once(connection, &attempt, |value| found.take().map(|found| found(value)))?
     }
@@ -55,10 +55,10 @@ impl<N: Nic> Client<N> {
         found: &mut Option<impl FnOnce(&[u8]) -> T>,
     ) -> Option<T> {
         let mut attempt = Attempt::begin(&connection.table(key.partition())?, *key);
-        attempt.prefetch(&connection.remote, 0);
+        attempt.ahead(&connection.remote, 0).start();
         for way in 0..WAYS {
             yield_now().await;
-            attempt.step(&connection.remote, way, &self.effort);
+            attempt.step(&connection.remote, way, &self.effort).start();
             if attempt.extent().is_some() {
                 break;
             }
@@ -78,13 +78,20 @@ impl<N: Nic> Client<N> {
         for (lane, key) in lanes.iter_mut().zip(keys) {
             *lane = self.lane(key.as_ref());
         }
+        let lanes = &mut lanes[..keys.len()];
+        let mut ahead = Prefetches::<LANES>::default();
+        for Lane { connection, attempt } in lanes.iter().flatten() {
+            ahead.push(attempt.ahead(&connection.remote, 0));
+        }
+        ahead.start();
         for way in 0..WAYS {
-            for Lane { connection, attempt } in lanes[..keys.len()].iter_mut().flatten() {
-                attempt.step(&connection.remote, way, &self.effort);
+            for Lane { connection, attempt } in lanes.iter_mut().flatten() {
+                ahead.push(attempt.step(&connection.remote, way, &self.effort));
             }
+            ahead.start();
         }
         let mut left = 0;
-        for (place, lane) in lanes[..keys.len()].iter().enumerate() {
+        for (place, lane) in lanes.iter().enumerate() {
             let value = lane.as_ref().and_then(|Lane { connection, attempt }| {
                 self.value_at_once(connection, attempt, |value| found(place, Ok(Some(value))))
             });
@@ -100,7 +107,6 @@ impl<N: Nic> Client<N> {
         let key = self.key(key).ok()?;
         let connection = self.connection_of(key.partition()).ok()?;
         let attempt = Attempt::begin(&connection.table(key.partition())?, key);
-        attempt.prefetch(&connection.remote, 0);
         Some(Lane { connection, attempt })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     opcode::{Opcode, Status, encode_extent},
     partition_map::PartitionMap,
 };
-use locus_fabric::{Facts, Nic, Region};
+use locus_fabric::{Facts, Nic, Prefetches, Region};
 use locus_index::{
     Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
     cuckoo::{self, Attempt, Partition, Table, WAYS},
@@ -272,17 +272,22 @@ impl<N: Nic> Core<N> {
         let (arena, counters) = (&owner.arena, &owner.counters);
         let local = arena.local();
         let mut attempts = [const { None }; LANES];
+        let mut ahead = Prefetches::<LANES>::default();
         for (attempt, request) in attempts.iter_mut().zip(batch) {
             *attempt = route.key(request).and_then(|key| {
                 let table = &tables[key.partition().index()];
                 let attempt = (table.rows > 0).then(|| Attempt::begin(table, key))?;
-                attempt.prefetch(&local, 0);
+                ahead.push(attempt.ahead(&local, 0));
                 Some(attempt)
             });
         }
+        ahead.start();
         let attempts = &mut attempts[..batch.len()];
         for way in 0..WAYS {
-            attempts.iter_mut().flatten().for_each(|attempt| attempt.step(&local, way, counters));
+            for attempt in attempts.iter_mut().flatten() {
+                ahead.push(attempt.step(&local, way, counters));
+            }
+            ahead.start();
         }
         let mut left = [const { None }; LANES];
         let mut count = 0;
