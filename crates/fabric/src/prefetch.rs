@@ -7,6 +7,11 @@ use std::ptr::null;
 const LINE_BYTES: usize = 64;
 /// Beyond this the processor's own prefetcher follows along.
 const BYTES_MAX: usize = 32 * LINE_BYTES;
+/// How many ranges are prefetched side by side where pages must be looked for: fewer overlap fewer walks, more ask for
+/// more lines at once than a core can wait for. By measurement.
+const GROUP: usize = 8;
+/// Memory up to this size has its pages in the TLB, about a thousand of 2 MiB, and ranges are best prefetched when found.
+const REACH_BYTES: usize = 1 << 30;
 
 /// A range of memory that may be prefetched. It is an address and no reference: the memory may be gone when the prefetch
 /// starts, which then does nothing.
@@ -28,44 +33,47 @@ impl Prefetch {
         Self { first, last: first.wrapping_add(end) }
     }
 
-    /// Asks the processor to fetch the lines. Ranges of up to three lines, which are most, take no branch that depends on
-    /// their length.
+    /// Asks the processor to fetch the lines.
     #[inline(always)]
     pub fn start(self) {
-        let last = (self.last as usize).wrapping_sub(self.first as usize);
-        fetch(self.first);
-        fetch(self.first.wrapping_add(last.min(LINE_BYTES)));
-        fetch(self.last);
-        for offset in (2 * LINE_BYTES..last).step_by(LINE_BYTES) {
-            fetch(self.first.wrapping_add(offset));
+        let mut line = self.first.wrapping_sub(self.first as usize % LINE_BYTES);
+        loop {
+            fetch(line);
+            line = line.wrapping_add(LINE_BYTES);
+            if line > self.last {
+                return;
+            }
         }
     }
 }
 
-/// Up to `COUNT` ranges, found one by one and prefetched together.
+/// Ranges that are found one by one and prefetched side by side, in groups.
 #[derive(Debug)]
-pub struct Prefetches<const COUNT: usize> {
-    ranges: [Prefetch; COUNT],
+pub struct Prefetches {
+    ranges: [Prefetch; GROUP],
     count: usize,
+    group: usize,
 }
 
-impl<const COUNT: usize> Default for Prefetches<COUNT> {
-    fn default() -> Self {
-        Self { ranges: [Prefetch::NONE; COUNT], count: 0 }
+impl Prefetches {
+    /// For ranges that lie anywhere in so many bytes.
+    #[inline]
+    pub fn within(bytes: usize) -> Self {
+        let group = if bytes > REACH_BYTES { GROUP } else { 1 };
+        Self { ranges: [Prefetch::NONE; GROUP], count: 0, group }
     }
-}
 
-impl<const COUNT: usize> Prefetches<COUNT> {
-    /// Adds a range; one too many is left out.
+    /// Adds a range, and prefetches a group if this makes one.
     #[inline(always)]
     pub fn push(&mut self, range: Prefetch) {
-        if let Some(place) = self.ranges.get_mut(self.count) {
-            *place = range;
-            self.count += usize::from(!range.first.is_null());
+        self.ranges[self.count] = range;
+        self.count += usize::from(!range.first.is_null());
+        if self.count == self.group {
+            self.start();
         }
     }
 
-    /// Prefetches them all, and has none left.
+    /// Prefetches those that are left.
     #[inline(always)]
     pub fn start(&mut self) {
         self.ranges[..self.count].iter().for_each(|range| range.start());

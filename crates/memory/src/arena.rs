@@ -91,6 +91,8 @@ pub enum AddRegionError {
 pub struct Arena<R> {
     /// By number.
     regions: Vec<Option<R>>,
+    /// Their sizes together.
+    region_bytes: usize,
     /// By purpose.
     extents: [Extents; Purpose::ALL.len()],
 }
@@ -104,7 +106,7 @@ impl<R: Region> Default for Arena<R> {
 impl<R: Region> Arena<R> {
     /// Without any region.
     pub fn new() -> Self {
-        Self { regions: Vec::new(), extents: Purpose::ALL.map(|_| Extents::new()) }
+        Self { regions: Vec::new(), region_bytes: 0, extents: Purpose::ALL.map(|_| Extents::new()) }
     }
 
     /// Adds a region, of which the arena is the only writer from now on.
@@ -122,8 +124,14 @@ impl<R: Region> Arena<R> {
             self.regions.resize_with(id.index() + 1, || None);
         }
         self.extents[purpose as usize].add_region(id, region.bytes());
+        self.region_bytes += region.bytes();
         self.regions[id.index()] = Some(region);
         Ok(())
+    }
+
+    /// How much memory the regions are, in bytes.
+    pub fn region_bytes(&self) -> usize {
+        self.region_bytes
     }
 
     /// A region, if it was added.

@@ -79,6 +79,7 @@ pub struct Remote<N: Nic> {
     medium: OnceCell<BufferPool<N>>,
     large: OnceCell<BufferPool<N>>,
     regions: RefCell<Vec<Option<N::RemoteRegion>>>,
+    region_bytes: Cell<usize>,
     number: u32,
     part_bytes: usize,
     prefetches: bool,
@@ -136,6 +137,7 @@ impl<N: Nic> Remote<N> {
                 unrung: false,
             }),
             regions: RefCell::default(),
+            region_bytes: Cell::new(0),
             part_bytes,
             prefetches: properties.prefetches,
             at_once_bytes,
@@ -162,8 +164,8 @@ impl<N: Nic> Remote<N> {
     /// queue pair. Regions stay known.
     pub fn reset(&mut self) -> Result<(), FabricError> {
         let fresh = Self::new(&self.nic, &self.link, self.config.clone())?;
-        let regions = std::mem::replace(self, fresh).regions;
-        self.regions = regions;
+        let Self { regions, region_bytes, .. } = std::mem::replace(self, fresh);
+        (self.regions, self.region_bytes) = (regions, region_bytes);
         Ok(())
     }
 
@@ -178,7 +180,14 @@ impl<N: Nic> Remote<N> {
         if regions.len() <= id.index() {
             regions.resize_with(id.index() + 1, || None);
         }
-        regions[id.index()] = Some(region);
+        let bytes = region.bytes();
+        let replaced = regions[id.index()].replace(region).map_or(0, |region| region.bytes());
+        self.region_bytes.set(self.region_bytes.get() + bytes - replaced);
+    }
+
+    /// How much memory the known regions are, in bytes.
+    pub fn region_bytes(&self) -> usize {
+        self.region_bytes.get()
     }
 
     /// Whether READs are over when they are started, as [`Memory::read_at_once`] has them.

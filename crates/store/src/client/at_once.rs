@@ -79,7 +79,8 @@ impl<N: Nic> Client<N> {
             *lane = self.lane(key.as_ref());
         }
         let lanes = &mut lanes[..keys.len()];
-        let mut ahead = Prefetches::<LANES>::default();
+        let bytes = lanes.iter().flatten().next().map_or(0, |lane| lane.connection.remote.region_bytes());
+        let mut ahead = Prefetches::within(bytes);
         for Lane { connection, attempt } in lanes.iter().flatten() {
             ahead.push(attempt.ahead(&connection.remote, 0));
         }

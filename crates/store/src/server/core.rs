@@ -272,7 +272,7 @@ impl<N: Nic> Core<N> {
         let (arena, counters) = (&owner.arena, &owner.counters);
         let local = arena.local();
         let mut attempts = [const { None }; LANES];
-        let mut ahead = Prefetches::<LANES>::default();
+        let mut ahead = Prefetches::within(arena.region_bytes());
         for (attempt, request) in attempts.iter_mut().zip(batch) {
             *attempt = route.key(request).and_then(|key| {
                 let table = &tables[key.partition().index()];
