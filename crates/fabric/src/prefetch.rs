@@ -18,29 +18,34 @@ const REACH_BYTES: usize = 1 << 30;
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetch {
     first: *const u8,
-    last: *const u8,
+    /// How many bytes follow the first.
+    more: usize,
 }
 
 impl Prefetch {
     /// Nothing to prefetch.
-    pub const NONE: Self = Self { first: null(), last: null() };
+    pub const NONE: Self = Self { first: null(), more: 0 };
 
     /// Of the bytes from `offset` on, counted from `base`.
     #[inline(always)]
     pub fn of(base: *const u8, offset: usize, bytes: usize) -> Self {
-        let Some(end) = bytes.min(BYTES_MAX).checked_sub(1) else { return Self::NONE };
-        let first = base.wrapping_add(offset);
-        Self { first, last: first.wrapping_add(end) }
+        match bytes.min(BYTES_MAX).checked_sub(1) {
+            Some(more) => Self { first: base.wrapping_add(offset), more },
+            None => Self::NONE,
+        }
     }
 
     /// Asks the processor to fetch the lines.
     #[inline(always)]
     pub fn start(self) {
-        let mut line = self.first.wrapping_sub(self.first as usize % LINE_BYTES);
+        let before = self.first as usize % LINE_BYTES;
+        let line = self.first.wrapping_sub(before);
+        // Counted, so that it ends also where addresses do.
+        let mut offset = 0;
         loop {
-            fetch(line);
-            line = line.wrapping_add(LINE_BYTES);
-            if line > self.last {
+            fetch(line.wrapping_add(offset));
+            offset += LINE_BYTES;
+            if offset > before + self.more {
                 return;
             }
         }
