@@ -29,6 +29,16 @@ pub enum FabricError {
         /// By whom, and what to do.
         reason: String,
     },
+    /// There is no NIC of the kind that was asked for, or it cannot be used.
+    #[error("{what}: {reason}; {advice}")]
+    NoDevice {
+        /// What is missing or wrong.
+        what: String,
+        /// How that was found.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
     /// The system refused memory.
     #[error("cannot reserve {bytes} bytes of {what}: {source}; {advice}")]
     OutOfMemory {

@@ -1,4 +1,4 @@
-//! Verbs-shaped access to remote memory: queue pairs, completion queues and regions, over shared memory.
+//! Verbs-shaped access to remote memory: queue pairs, completion queues and regions, over shared memory and over RDMA NICs.
 //!
 //! Everything above this crate reaches other processes through the traits of this module ([`Nic`] first) alone, so that the same protocol
 //! and index code runs on every provider: [`shm`] (a software NIC in shared memory), and later real verbs and a
@@ -9,13 +9,18 @@
 //! The data path ([`QueuePair`], [`CompletionQueue`], the words of a [`Region`]) does none of these.
 
 mod address;
+mod checks;
+mod copy;
 mod error;
+mod mapping;
 mod nic;
 mod prefetch;
 pub mod shm;
-mod verbs;
+pub mod verbs;
+mod vocabulary;
+mod words;
 
-pub use address::Address;
+pub use address::{Address, RDMA_PORT};
 pub use error::{FabricError, PostError};
 pub use locus_runtime::Park;
 pub use nic::{
@@ -23,7 +28,7 @@ pub use nic::{
     RemoteSlice,
 };
 pub use prefetch::{Prefetch, Prefetches};
-pub use verbs::{
+pub use vocabulary::{
     Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig,
     QueuePairState, ReadOrder, ReceiverNotReady, SendRequest, Status, Transport, Verb,
 };

@@ -22,6 +22,12 @@ pub(crate) fn of(addresses: &[Address]) -> Result<Provider> {
     for address in addresses {
         match address {
             Address::Shm(_) => {}
+            Address::Rdma { .. } => {
+                return Err(locus_fabric::FabricError::Unsupported(
+                    "stores are not served over rdma: yet, only shm: (the fabric below can do it)",
+                )
+                .into());
+            }
         }
     }
     local()

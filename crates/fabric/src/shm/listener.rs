@@ -34,6 +34,17 @@ const STRANGERS_MAX: usize = 64;
 /// How many connections the kernel keeps waiting.
 const BACKLOG: i32 = 128;
 
+/// The path of an address.
+pub(crate) fn path(address: &Address) -> Result<&Path, FabricError> {
+    match address {
+        Address::Shm(path) => Ok(path),
+        Address::Rdma { .. } => Err(FabricError::BadAddress {
+            address: address.to_string(),
+            reason: "shared memory is reached at shm:/path/to/socket".into(),
+        }),
+    }
+}
+
 /// The right to serve an address.
 #[derive(Debug)]
 pub(crate) struct AddressLock {

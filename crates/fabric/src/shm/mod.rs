@@ -2,10 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mapping` | memfds, mappings, seals, huge pages |
 //! | `control`, `life` | what a process tells all peers by memory: that it lives, who sleeps, what was taken back |
 //! | `frame`, `wire`, `link`, `listener` | the bootstrap connection |
-//! | `region`, `copy`, `held` | regions, and how verbs copy and keep them |
+//! | `region`, `held` | regions, and how verbs keep them; `mapping` and `copy` are the crate's |
 //! | `word`, `ring`, `message`, `sleep`, `channel` | messages between queue pairs, and waking who waits for them |
 //! | `queue_pair`, `request`, `send_queue`, `receive_queue`, `completion_queue` | the verbs |
 //!
@@ -19,13 +18,11 @@ compile_error!("the provider shm needs 64-bit little-endian Linux: memfds, seals
 mod channel;
 mod completion_queue;
 mod control;
-mod copy;
 mod frame;
 mod held;
 mod life;
 mod link;
 mod listener;
-mod mapping;
 mod message;
 #[cfg(all(test, loom))]
 mod models;
@@ -48,8 +45,8 @@ pub use queue_pair::{ShmAddress, ShmQueuePair};
 pub use region::{ShmRegion, ShmRemoteRegion};
 
 use crate::{
-    Access, Address, Atomicity, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, ReadOrder,
-    Transport,
+    Access, Address, Atomicity, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, ReadOrder, checks,
+    copy, mapping,
 };
 use control::Control;
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -142,22 +139,6 @@ fn light_fence(real: bool) {
     }
 }
 
-fn limit(what: &'static str, asked: usize, limit: usize) -> Result<(), FabricError> {
-    if asked <= limit { Ok(()) } else { Err(FabricError::Limit { what, asked, limit }) }
-}
-
-fn check_config(config: &QueuePairConfig, properties: &Properties) -> Result<(), FabricError> {
-    let message_bytes_max = match config.transport {
-        Transport::Ud => properties.datagram_bytes_max,
-        Transport::Rc | Transport::Uc => properties.message_bytes_max,
-    };
-    limit("the depth of a send queue", config.send_depth, properties.queue_depth_max)?;
-    limit("the depth of a receive queue", config.receive_depth, properties.queue_depth_max)?;
-    limit("the inline payload in bytes", config.inline_bytes, properties.inline_bytes_max)?;
-    limit("the number of outstanding READs", config.reads_outstanding, properties.reads_outstanding_max)?;
-    limit("the length of a message in bytes", config.message_bytes, message_bytes_max)
-}
-
 impl Nic for ShmNic {
     type Region = ShmRegion;
     type RemoteRegion = ShmRemoteRegion;
@@ -176,10 +157,7 @@ impl Nic for ShmNic {
     }
 
     fn create_completion_queue(&self, depth: usize) -> Result<ShmCompletionQueue, FabricError> {
-        if depth == 0 {
-            return Err(FabricError::State("a completion queue has room for one completion at least"));
-        }
-        limit("the depth of a completion queue", depth, self.properties().completions_max)?;
+        checks::completions(depth, self.properties())?;
         ShmCompletionQueue::create(self, depth)
     }
 
@@ -190,18 +168,18 @@ impl Nic for ShmNic {
         send: &ShmCompletionQueue,
         receive: &ShmCompletionQueue,
     ) -> Result<ShmQueuePair, FabricError> {
-        check_config(config, self.properties())?;
+        checks::configuration(config, self.properties())?;
         let number = NEXT_QUEUE_PAIR.fetch_add(1, Ordering::Relaxed);
         ShmQueuePair::create(self, number, &link.inner, config, &send.queue, &receive.queue)
     }
 
     fn listen(&self, address: &Address) -> Result<ShmListener, FabricError> {
-        let Address::Shm(path) = address;
+        let path = listener::path(address)?;
         ShmListener::listen(self, path)
     }
 
     fn connect(&self, address: &Address) -> Result<ShmLink, FabricError> {
-        let Address::Shm(path) = address;
+        let path = listener::path(address)?;
         listener::connect(self, path)
     }
 

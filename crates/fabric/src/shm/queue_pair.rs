@@ -314,14 +314,3 @@ pub(crate) struct Range {
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
 }
-
-/// Checks a local range.
-#[inline]
-pub(crate) fn check_range(slice: &LocalSlice<'_, ShmNic>) -> Result<(), PostError> {
-    let limit = slice.region.mapping().bytes();
-    if slice.offset <= limit && slice.bytes <= limit - slice.offset {
-        Ok(())
-    } else {
-        Err(PostError::LocalRange)
-    }
-}

@@ -6,9 +6,9 @@ use super::{
     channel::Verdict,
     copy::{Neighbours, Sink},
     message::Header,
-    queue_pair::{Core, Range, check_range},
+    queue_pair::{Core, Range},
 };
-use crate::{Completion, LocalSlice, Opcode, PostError, QueuePairState, Status, Transport};
+use crate::{Completion, LocalSlice, Opcode, PostError, QueuePairState, Status, Transport, checks};
 
 /// The GRH that precedes each datagram in its buffer, in bytes. Here it is all zeroes.
 pub(crate) const GRH_BYTES: usize = 40;
@@ -65,7 +65,7 @@ enum Outcome {
 impl Core {
     #[inline]
     pub(crate) fn post_receive(&mut self, id: u64, buffer: &LocalSlice<'_, ShmNic>) -> Result<(), PostError> {
-        check_range(buffer)?;
+        checks::range(buffer)?;
         if self.receives.tail - self.receives.head >= self.receives.depth {
             return Err(PostError::ReceiveQueueFull(self.receives.depth));
         }

@@ -6,32 +6,19 @@
 
 use super::{
     control::{self, Control, PeerControl, Token},
-    copy::{self, Neighbours, Sink},
-    mapping::{self, HUGE_BYTES, Mapping, Rights},
+    mapping::{self, Mapping, Rights},
     wire::Record,
 };
-use crate::{Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Status};
+use crate::{Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Status, words::Words};
 use rustix::fd::{AsFd, OwnedFd};
-use std::{
-    ptr::NonNull,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
 /// Registered memory of this process.
 #[derive(Clone, Debug)]
 pub struct ShmRegion {
-    base: NonNull<AtomicU64>,
-    words: usize,
+    words: Words,
     registration: Arc<Registration>,
 }
-
-// SAFETY: the pointer is into the registration's mapping, which is memory of the process, not of a thread.
-unsafe impl Send for ShmRegion {}
-// SAFETY: as above; all access goes through atomic words, except for `slice`, whose caller vouches for it.
-unsafe impl Sync for ShmRegion {}
 
 /// What all clones of a region share. Posted verbs keep the mapping alive, but not the registration: with the last
 /// clone the region is taken back from its peers.
@@ -63,23 +50,17 @@ impl ShmRegion {
         };
         let refusal = if huge { mapping.collapse().err() } else { None };
         mapping.populate();
-        let pages = describe(&mapping, policy, huge, refusal);
+        let pages = mapping::describe(&mapping, policy, huge, refusal);
         let mapping = Arc::new(mapping);
-        let (base, words) = (mapping.base(), mapping.bytes() / 8);
-        Ok(Self { base, words, registration: Arc::new(Registration { mapping, access, pages, shared }) })
+        // SAFETY: the registration keeps the mapping as long as the region, and gives the words only with it.
+        let words = unsafe { Words::of(&mapping) };
+        Ok(Self { words, registration: Arc::new(Registration { mapping, access, pages, shared }) })
     }
 
     /// The mapping, which posted verbs hold.
     #[inline]
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.registration.mapping
-    }
-
-    /// Panics when a range is outside, before anything is touched.
-    #[inline]
-    fn check(&self, offset: usize, bytes: usize) {
-        let end = offset.checked_add(bytes).filter(|&end| end <= self.words * 8);
-        assert!(end.is_some(), "bytes {offset}+{bytes} of a region of {}", self.words * 8);
     }
 
     /// What a peer needs to import it.
@@ -101,21 +82,9 @@ impl ShmRegion {
     }
 }
 
-/// Says what pages a mapping lies on, with the reason where they are not huge.
-fn describe(mapping: &Mapping, policy: PagePolicy, tried: bool, refusal: Option<std::io::Error>) -> Pages {
-    match (policy, tried, refusal) {
-        (PagePolicy::Base, ..) => Pages::Base("asked for".into()),
-        (_, false, _) => Pages::Base(format!("the region is smaller than a huge page of {HUGE_BYTES} bytes")),
-        (_, true, refusal) => match (mapping.pages(), refusal) {
-            (Pages::Base(found), Some(error)) => Pages::Base(format!("{found}: {error}")),
-            (pages, _) => pages,
-        },
-    }
-}
-
 impl crate::Region for ShmRegion {
     fn bytes(&self) -> usize {
-        self.words * 8
+        self.words.bytes()
     }
 
     fn pages(&self) -> Pages {
@@ -128,35 +97,28 @@ impl crate::Region for ShmRegion {
 
     #[inline(always)]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the words are those of `registration.mapping`, which lives as long as `self`; see `Mapping::words`.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+        self.words.all()
     }
 
     #[inline(always)]
     fn store(&self, index: usize, word: u64) {
-        self.words()[index].store(word, Ordering::Relaxed);
+        self.words.store(index, word);
     }
 
     #[inline]
     unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
-        self.check(offset, bytes);
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; the caller vouches that nobody
-        // stores to it meanwhile.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast::<u8>().add(offset), bytes) }
+        // SAFETY: as the caller vouches.
+        unsafe { self.words.slice(offset, bytes) }
     }
 
     #[inline]
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        self.check(offset, into.len());
-        copy::copy_out(self.words(), offset, into);
+        self.words.copy_out(offset, into);
     }
 
     #[inline]
     fn copy_in(&self, offset: usize, from: &[u8]) {
-        self.check(offset, from.len());
-        let mut sink = Sink::new(self.words(), offset, Neighbours::Quiet);
-        sink.bytes(from);
-        sink.finish();
+        self.words.copy_in(offset, from);
     }
 
     fn revoke(&self) {

@@ -138,7 +138,7 @@ fn a_readable_region_cannot_be_written_by_any_way() {
 fn an_endless_ring_ends_a_poll() {
     let nic = ShmNic::open().unwrap();
     let (near, far) = nic.pair().unwrap();
-    let config = QueuePairConfig { transport: Transport::Uc, ..QueuePairConfig::default() };
+    let config = QueuePairConfig { transport: crate::Transport::Uc, ..QueuePairConfig::default() };
     let queue = nic.create_completion_queue(16).unwrap();
     let mut pair = nic.create_queue_pair(&near, &config, &queue, &queue).unwrap();
     let other = nic.create_queue_pair(&far, &config, &queue, &queue).unwrap();

@@ -38,6 +38,9 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
 /// Asserts that a request fails with a remote access error, and that its queue pair is broken and flushes.
 fn is_denied<N: Nic>(fixture: &Fixture<N>, request: &SendRequest<'_, N>) {
     let mut duo = fixture.duo(Rc);
+    // A NIC may look for the RECV of a WRITE with immediate before it looks at the range.
+    let region = duo.far.nic.register(64, Access::Local, PagePolicy::Base).unwrap();
+    duo.far.receive(1000, &region, 0, 64);
     duo.near.post(request);
     duo.sent_badly(request.id, Status::RemoteAccess);
     assert_eq!(duo.near.queue_pair.state(), QueuePairState::Error);

@@ -108,6 +108,7 @@ fn posting_to_a_broken_queue_pair_flushes<N: Nic>(fixture: &mut Fixture<N>, tran
     for id in 0..depth {
         duo.try_send(id, Payload::Inline(&[b"x"]), None).unwrap();
     }
+    duo.near.queue_pair.ring().unwrap();
     assert!(duo.try_send(depth, Payload::Inline(&[b"x"]), None).is_err());
     for id in 0..depth {
         assert_eq!(duo.near.sent().id, id);

@@ -29,7 +29,11 @@ mod unready;
 
 use fixture::Fixture;
 use libtest_mimic::{Arguments, Trial};
-use locus_fabric::{Nic, shm::ShmNic};
+use locus_fabric::{
+    Nic,
+    shm::ShmNic,
+    verbs::{VerbsConfig, VerbsNic},
+};
 use std::{
     collections::HashSet,
     process::ExitCode,
@@ -60,6 +64,23 @@ impl Provider for Shm {
         ShmNic::open().expect("shared memory works everywhere")
     }
 }
+
+struct Verbs;
+
+impl Provider for Verbs {
+    type Nic = VerbsNic;
+    const NAME: &'static str = "verbs";
+
+    fn open() -> VerbsNic {
+        let nic = VerbsNic::open(&VerbsConfig::default()).unwrap_or_else(|error| panic!("{error}"));
+        println!("{}", nic.describe());
+        nic
+    }
+}
+
+/// Which providers are held to the suite, by name: `shm` unless this variable names others. RDMA needs a device; see
+/// `vm/README.md` for one that needs no hardware.
+const PROVIDERS: &str = "LOCUS_PROVIDERS";
 
 /// One thing that must hold.
 struct Case<N: Nic> {
@@ -144,7 +165,14 @@ fn enlist<P: Provider>(trials: &mut Vec<Trial>, alone: &Arc<RwLock<()>>) -> Coun
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let (mut trials, alone) = (Vec::new(), Arc::new(RwLock::new(())));
-    let counts = [enlist::<Shm>(&mut trials, &alone)];
+    let mut counts = Vec::new();
+    for provider in std::env::var(PROVIDERS).as_deref().unwrap_or("shm").split(',') {
+        counts.push(match provider {
+            "shm" => enlist::<Shm>(&mut trials, &alone),
+            "verbs" => enlist::<Verbs>(&mut trials, &alone),
+            other => panic!("{PROVIDERS}={other}: the providers are shm and verbs"),
+        });
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if arguments.list {
         return ExitCode::SUCCESS;

@@ -325,3 +325,20 @@ pub(crate) fn plan(bytes: usize, policy: PagePolicy) -> Result<(usize, bool), Fa
     let rounded = rounded.ok_or_else(|| out_of_memory(bytes, "a region", Errno::NOMEM.into()))?;
     Ok((rounded, huge))
 }
+
+/// Says what pages a mapping lies on, with the reason where they are not huge.
+pub(crate) fn describe(
+    mapping: &Mapping,
+    policy: PagePolicy,
+    tried: bool,
+    refusal: Option<std::io::Error>,
+) -> Pages {
+    match (policy, tried, refusal) {
+        (PagePolicy::Base, ..) => Pages::Base("asked for".into()),
+        (_, false, _) => Pages::Base(format!("the region is smaller than a huge page of {HUGE_BYTES} bytes")),
+        (_, true, refusal) => match (mapping.pages(), refusal) {
+            (Pages::Base(found), Some(error)) => Pages::Base(format!("{found}: {error}")),
+            (pages, _) => pages,
+        },
+    }
+}

@@ -69,7 +69,8 @@ pub struct Properties {
     pub provider: &'static str,
     /// In which order a READ samples memory.
     pub read_order: ReadOrder,
-    /// Aligned pieces of this many bytes are sampled at once by a READ: 8 for software NICs, 64 for PCIe ones.
+    /// Aligned pieces of this many bytes are sampled at once by a READ and stored at once by a WRITE, as far as words go:
+    /// 1 where even words may be torn.
     pub read_atomicity_bytes: usize,
     /// Whether a WRITE's bytes become visible in increasing order of addresses.
     pub write_in_order: bool,

@@ -1,0 +1,485 @@
+//! Handles of the library's objects, each given back when dropped, after everything that it was made from. The calls
+//! into C are here and in `post.rs`.
+
+use super::{
+    ffi::{self, Gid, GidEntry},
+    library::{Library, library},
+};
+use crate::{FabricError, mapping::Mapping};
+use rustix::fd::BorrowedFd;
+use std::{
+    ffi::{CStr, c_int, c_uint},
+    fmt,
+    io::Error,
+    ptr::{self, NonNull},
+    sync::Arc,
+};
+
+/// Says that a call failed.
+fn failed(what: &'static str) -> FabricError {
+    FabricError::System { what, source: Error::last_os_error() }
+}
+
+/// Understands a result that is an error number.
+fn checked(what: &'static str, result: c_int) -> Result<(), FabricError> {
+    match result {
+        0 => Ok(()),
+        // Some calls give -1 and leave the number in `errno`, some give the number itself.
+        -1 => Err(failed(what)),
+        number => Err(FabricError::System { what, source: Error::from_raw_os_error(number.abs()) }),
+    }
+}
+
+/// The devices of this machine: their names, and the handles while the list lives.
+pub(crate) struct Devices {
+    library: &'static Library,
+    list: NonNull<*mut ffi::Device>,
+    count: usize,
+}
+
+impl Devices {
+    /// Looks for them; there may be none.
+    pub(crate) fn list() -> Result<Self, FabricError> {
+        let library = library()?;
+        let mut count = 0;
+        // SAFETY: `count` is written before the call returns.
+        let list = unsafe { (library.get_device_list)(&raw mut count) };
+        let list = NonNull::new(list).ok_or_else(|| failed("listing RDMA devices"))?;
+        Ok(Self { library, list, count: usize::try_from(count).unwrap_or(0) })
+    }
+
+    fn device(&self, index: usize) -> *mut ffi::Device {
+        assert!(index < self.count);
+        // SAFETY: the list has `count` entries and lives as long as `self`.
+        unsafe { *self.list.as_ptr().add(index) }
+    }
+
+    /// What they are called.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let name = |index| {
+            // SAFETY: the device is on the list, and its name is a C string that lives as long.
+            unsafe { CStr::from_ptr((self.library.get_device_name)(self.device(index))) }
+        };
+        (0..self.count).map(|index| name(index).to_string_lossy().into_owned()).collect()
+    }
+
+    /// Opens one of them.
+    pub(crate) fn open(&self, index: usize) -> Result<Device, FabricError> {
+        // SAFETY: the device is on the list.
+        let context = unsafe { (self.library.open_device)(self.device(index)) };
+        let context = NonNull::new(context).ok_or_else(|| failed("opening an RDMA device"))?;
+        Ok(Device { opened: Arc::new(Opened { library: self.library, context }) })
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // SAFETY: the list is ours and nobody uses it any more; devices that were opened stay.
+        unsafe { (self.library.free_device_list)(self.list.as_ptr()) };
+    }
+}
+
+/// An opened device.
+#[derive(Clone)]
+pub(crate) struct Device {
+    opened: Arc<Opened>,
+}
+
+struct Opened {
+    library: &'static Library,
+    context: NonNull<ffi::Context>,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Opened {}
+// SAFETY: as above.
+unsafe impl Sync for Opened {}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: everything that was made from the context held `self` and is gone.
+        unsafe { (self.library.close_device)(self.context.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Device").finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    fn raw(&self) -> *mut ffi::Context {
+        self.opened.context.as_ptr()
+    }
+
+    /// Its limits.
+    pub(crate) fn attributes(&self) -> Result<ffi::DeviceAttr, FabricError> {
+        // SAFETY: plain numbers, for which zeroes are valid.
+        let mut attributes: ffi::DeviceAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, and the structure is as long as the library's.
+        let result = unsafe { (self.opened.library.query_device)(self.raw(), &raw mut attributes) };
+        checked("asking a device for its limits", result).map(|()| attributes)
+    }
+
+    /// The state of a port. Ports count from 1.
+    pub(crate) fn port(&self, port: u8) -> Result<ffi::PortAttr, FabricError> {
+        // SAFETY: plain numbers, for which zeroes are valid.
+        let mut attributes: ffi::PortAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open; the library writes at most the length of this structure.
+        let result = unsafe { (self.opened.library.query_port)(self.raw(), port, &raw mut attributes) };
+        checked("asking a device for a port", result).map(|()| attributes)
+    }
+
+    /// What to wait for before an event is taken.
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the context is, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
+    }
+
+    /// Takes an event, shows it to `hear`, and acknowledges it: until then the object that it is about cannot be given
+    /// back. Blocks if there is none.
+    pub(crate) fn take_event<T>(&self, hear: impl FnOnce(&ffi::AsyncEvent) -> T) -> Option<T> {
+        let mut event = ffi::AsyncEvent { element: 0, event_type: c_uint::MAX };
+        // SAFETY: the context is open, and what it gives is acknowledged once.
+        unsafe {
+            if (self.opened.library.get_async_event)(self.raw(), &raw mut event) != 0 {
+                return None;
+            }
+            let heard = hear(&event);
+            (self.opened.library.ack_async_event)(&raw mut event);
+            Some(heard)
+        }
+    }
+
+    /// The valid GIDs of all ports.
+    pub(crate) fn gids(&self) -> Result<Vec<GidEntry>, FabricError> {
+        const ENTRIES_MAX: usize = 1024;
+        let mut entries = vec![GidEntry::default(); ENTRIES_MAX];
+        // SAFETY: there is room for so many entries of this size.
+        let count = unsafe {
+            let (table, bytes) = (entries.as_mut_ptr(), size_of::<GidEntry>());
+            (self.opened.library.query_gid_table)(self.raw(), table, ENTRIES_MAX, 0, bytes)
+        };
+        let count = usize::try_from(count).map_err(|_| FabricError::System {
+            what: "asking a device for its GIDs",
+            source: Error::from_raw_os_error(i32::try_from(-count).unwrap_or(0)),
+        })?;
+        entries.truncate(count);
+        Ok(entries)
+    }
+}
+
+/// A protection domain: queue pairs of one reach only memory that was registered with it.
+pub(crate) struct Domain {
+    device: Device,
+    raw: NonNull<ffi::Pd>,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(crate) fn new(device: &Device) -> Result<Arc<Self>, FabricError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (device.opened.library.alloc_pd)(device.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(|| failed("making a protection domain"))?;
+        Ok(Arc::new(Self { device: device.clone(), raw }))
+    }
+
+    fn library(&self) -> &'static Library {
+        self.device.opened.library
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: everything that was made in the domain held it and is gone.
+        unsafe { (self.library().dealloc_pd)(self.raw.as_ptr()) };
+    }
+}
+
+/// Memory registered with a protection domain; kept mapped as long.
+pub(crate) struct Registration {
+    domain: Arc<Domain>,
+    _mapping: Arc<Mapping>,
+    raw: NonNull<ffi::Mr>,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers all of a mapping with access rights. Requests name its bytes by their offset, so that no peer learns
+    /// where it lies.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        mapping: &Arc<Mapping>,
+        rights: c_uint,
+    ) -> Result<Self, FabricError> {
+        let (base, bytes) = (mapping.base().as_ptr().cast(), mapping.bytes());
+        // SAFETY: the mapping is ours and lives as long as the registration; its words are atomic, and whoever borrows
+        // bytes of it vouches that no verb targets them.
+        let raw =
+            unsafe { (domain.library().reg_mr_iova)(domain.raw.as_ptr(), base, bytes, 0, rights as c_int) };
+        let Some(raw) = NonNull::new(raw) else {
+            let source = Error::last_os_error();
+            let advice = match source.raw_os_error() {
+                Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
+                    "registered memory is locked: raise the limit (ulimit -l, or LimitMEMLOCK= of a service)"
+                }
+                _ => "see the kernel's log",
+            };
+            return Err(FabricError::OutOfMemory { bytes, what: "registered memory", source, advice });
+        };
+        Ok(Self { domain: domain.clone(), _mapping: mapping.clone(), raw })
+    }
+
+    /// Names the memory in requests of this process.
+    pub(crate) fn local_key(&self) -> u32 {
+        // SAFETY: the structure lives as long as `self`, and nobody changes it.
+        unsafe { (*self.raw.as_ptr()).lkey }
+    }
+
+    /// Names the memory in requests of the peer.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: the registration is ours; requests that still name it fail.
+        unsafe { (self.domain.library().dereg_mr)(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion queue and the channel that tells a sleeper of completions.
+pub(crate) struct Completions {
+    device: Device,
+    channel: NonNull<ffi::CompChannel>,
+    raw: NonNull<ffi::Cq>,
+    poll: unsafe extern "C" fn(*mut ffi::Cq, c_int, *mut ffi::Wc) -> c_int,
+    request_notice: unsafe extern "C" fn(*mut ffi::Cq, c_int) -> c_int,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Completions {}
+// SAFETY: as above.
+unsafe impl Sync for Completions {}
+
+impl Completions {
+    pub(crate) fn new(device: &Device, depth: usize) -> Result<Self, FabricError> {
+        let library = device.opened.library;
+        // SAFETY: the context is open.
+        let channel = unsafe { (library.create_comp_channel)(device.raw()) };
+        let channel = NonNull::new(channel).ok_or_else(|| failed("making a completion channel"))?;
+        let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
+        // SAFETY: context and channel are open; no queue context is given.
+        let raw = unsafe { (library.create_cq)(device.raw(), depth, ptr::null_mut(), channel.as_ptr(), 0) };
+        let Some(raw) = NonNull::new(raw) else {
+            let error = failed("making a completion queue");
+            // SAFETY: nothing uses the channel.
+            unsafe { (library.destroy_comp_channel)(channel.as_ptr()) };
+            return Err(error);
+        };
+        // SAFETY: the context is open.
+        let operations = unsafe { &(*device.raw()).ops };
+        let (poll, notice) = (operations.poll_cq, operations.req_notify_cq);
+        let absent = FabricError::Unsupported("the device's driver has no completion queues");
+        let (Some(poll), Some(request_notice)) = (poll, notice) else { return Err(absent) };
+        Ok(Self { device: device.clone(), channel, raw, poll, request_notice })
+    }
+
+    /// Takes completions; never blocks.
+    #[inline]
+    pub(crate) fn poll(&self, into: &mut [ffi::Wc]) -> usize {
+        // SAFETY: the queue is ours, and there is room for so many.
+        let count = unsafe { (self.poll)(self.raw.as_ptr(), into.len() as c_int, into.as_mut_ptr()) };
+        // Negative: the queue is broken, which its queue pairs tell.
+        usize::try_from(count).unwrap_or(0).min(into.len())
+    }
+
+    /// Has the next completion raise an event on the channel.
+    pub(crate) fn request_notice(&self) {
+        // SAFETY: the queue is ours.
+        unsafe { (self.request_notice)(self.raw.as_ptr(), 0) };
+    }
+
+    /// Whether an event is about this queue.
+    pub(crate) fn is(&self, element: usize) -> bool {
+        self.raw.as_ptr() as usize == element
+    }
+
+    /// What to wait for.
+    pub(crate) fn channel(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel is, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+    }
+
+    /// Takes an event from the channel, which must have one, or this blocks.
+    pub(crate) fn take_event(&self) {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let library = self.device.opened.library;
+        // SAFETY: the channel is ours; the queue that comes back is ours, the only one on the channel.
+        unsafe {
+            if (library.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context) == 0 {
+                (library.ack_cq_events)(queue, 1);
+            }
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        let library = self.device.opened.library;
+        // SAFETY: queue pairs that feed the queue held it and are gone; all events were acknowledged.
+        unsafe {
+            (library.destroy_cq)(self.raw.as_ptr());
+            (library.destroy_comp_channel)(self.channel.as_ptr());
+        }
+    }
+}
+
+/// A queue pair of the device. Its completion queues must outlive it: whoever holds it holds them.
+pub(crate) struct Pair {
+    domain: Arc<Domain>,
+    raw: NonNull<ffi::Qp>,
+    post_send: unsafe extern "C" fn(*mut ffi::Qp, *mut ffi::SendWr, *mut *mut ffi::SendWr) -> c_int,
+    post_receive: unsafe extern "C" fn(*mut ffi::Qp, *mut ffi::RecvWr, *mut *mut ffi::RecvWr) -> c_int,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Pair {}
+// SAFETY: as above.
+unsafe impl Sync for Pair {}
+
+impl Pair {
+    /// Makes a queue pair that gives its completions to these queues.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        kind: c_uint,
+        capacity: ffi::QpCap,
+        (send, receive): (&Completions, &Completions),
+    ) -> Result<Self, FabricError> {
+        let mut asked = ffi::QpInitAttr {
+            qp_context: ptr::null_mut(),
+            send_cq: send.raw.as_ptr(),
+            recv_cq: receive.raw.as_ptr(),
+            srq: ptr::null_mut(),
+            cap: capacity,
+            qp_type: kind,
+            sq_sig_all: 0,
+        };
+        // SAFETY: domain and queues are of one device and open.
+        let raw = unsafe { (domain.library().create_qp)(domain.raw.as_ptr(), &raw mut asked) };
+        let raw = NonNull::new(raw).ok_or_else(|| failed("making a queue pair"))?;
+        // SAFETY: the context is open.
+        let operations = unsafe { &(*domain.device.raw()).ops };
+        let (Some(post_send), Some(post_receive)) = (operations.post_send, operations.post_recv) else {
+            return Err(FabricError::Unsupported("the device's driver has no queue pairs"));
+        };
+        Ok(Self { domain: domain.clone(), raw, post_send, post_receive })
+    }
+
+    /// Whether an event is about this queue pair.
+    pub(crate) fn is(&self, element: usize) -> bool {
+        self.raw.as_ptr() as usize == element
+    }
+
+    /// Its number, unique on the device.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the structure lives as long as `self`, and nobody changes its number.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    /// Changes its state and whatever the mask names.
+    pub(crate) fn modify(
+        &self,
+        what: &'static str,
+        mut attributes: ffi::QpAttr,
+        mask: c_int,
+    ) -> Result<(), FabricError> {
+        // SAFETY: the queue pair is ours.
+        let result =
+            unsafe { (self.domain.library().modify_qp)(self.raw.as_ptr(), &raw mut attributes, mask) };
+        checked(what, result)
+    }
+
+    /// Posts linked requests to the send queue.
+    ///
+    /// # Safety
+    /// The requests are linked by valid pointers, and so are their lists of buffers; what the buffers' keys name stays
+    /// registered until the requests have completed, and nobody relies on the bytes meanwhile.
+    #[inline]
+    pub(crate) unsafe fn post_send(&self, first: *mut ffi::SendWr) -> c_int {
+        let mut refused = ptr::null_mut();
+        // SAFETY: as the caller vouches.
+        unsafe { (self.post_send)(self.raw.as_ptr(), first, &raw mut refused) }
+    }
+
+    /// Posts a request to the receive queue.
+    ///
+    /// # Safety
+    /// As with [`Pair::post_send`].
+    #[inline]
+    pub(crate) unsafe fn post_receive(&self, request: *mut ffi::RecvWr) -> c_int {
+        let mut refused = ptr::null_mut();
+        // SAFETY: as the caller vouches.
+        unsafe { (self.post_receive)(self.raw.as_ptr(), request, &raw mut refused) }
+    }
+
+    /// The domain.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // SAFETY: the queue pair is ours and nobody posts any more.
+        unsafe { (self.domain.library().destroy_qp)(self.raw.as_ptr()) };
+    }
+}
+
+/// Where a datagram goes: a port.
+pub(crate) struct Destination {
+    domain: Arc<Domain>,
+    raw: NonNull<ffi::Ah>,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for Destination {}
+// SAFETY: as above.
+unsafe impl Sync for Destination {}
+
+impl Destination {
+    pub(crate) fn new(domain: &Arc<Domain>, mut attributes: ffi::AhAttr) -> Result<Self, FabricError> {
+        // SAFETY: the domain is open.
+        let raw = unsafe { (domain.library().create_ah)(domain.raw.as_ptr(), &raw mut attributes) };
+        let raw = NonNull::new(raw).ok_or_else(|| failed("making an address handle"))?;
+        Ok(Self { domain: domain.clone(), raw })
+    }
+
+    pub(crate) fn raw(&self) -> *mut ffi::Ah {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        // SAFETY: posted datagrams that name it held it and are gone.
+        unsafe { (self.domain.library().destroy_ah)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::net::Ipv6Addr::from(self.0).fmt(out)
+    }
+}
