@@ -127,12 +127,16 @@ fn describe(arguments: &ServeArgs, server: &Server, token_made: bool) -> String 
         ),
     ));
     let token = arguments.token_file.as_ref().map(|path| path.display());
+    // A socket file is this user's alone; a TCP port is everybody's who reaches it.
+    let network = server.addresses().iter().any(|address| !address.starts_with("shm:"));
+    let who = if network { "whoever reaches the port" } else { "this user" };
     rows.push((
         "access",
         match &token {
-            Some(path) if token_made => format!("this user, with the token in {path} (made just now)"),
-            Some(path) => format!("this user, with the token in {path}"),
-            None => "this user".to_owned(),
+            Some(path) if token_made => format!("{who}, with the token in {path} (made just now)"),
+            Some(path) => format!("{who}, with the token in {path}"),
+            None if network => format!("{who}: give a token with --token-file"),
+            None => who.to_owned(),
         },
     ));
     let with_token = token.map_or(String::new(), |path| format!(" --token-file {path}"));

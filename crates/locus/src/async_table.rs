@@ -4,10 +4,14 @@
 //! that runs a client, which keeps a window of them under way; the caller awaits a oneshot. The thread sleeps while there
 //! is nothing to do, and a new operation wakes it.
 
-use crate::{ClientConfig, Error, FabricError, Result, Statistics, Table, connect_with};
+use crate::{
+    ClientConfig, Error, FabricError, Result, Statistics, Table, connect_with, provider::with_client,
+};
 use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use futures_core::Stream;
+use locus_fabric::Nic;
+use locus_store::Client;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -53,7 +57,7 @@ enum Command {
 type Answer<T> = oneshot::Sender<Result<T>>;
 
 impl AsyncTable {
-    /// Connects with the server at an address (`shm:/path/to/socket`).
+    /// Connects with the server at an address (`shm:/path/to/socket` or `rdma://host:port`).
     ///
     /// # Errors
     /// As [`connect`](crate::connect).
@@ -78,7 +82,7 @@ impl AsyncTable {
             Ok(table) => {
                 // Nobody waits any more: then there is no sender either, and the loop ends at once.
                 let _ = ready.send(Ok(()));
-                serve(&table, received);
+                with_client!(table.client(), client => serve(client, &table, received));
             }
             Err(error) => drop(ready.send(Err(error))),
         };
@@ -154,21 +158,21 @@ fn ended() -> Error {
 }
 
 /// Carries out operations until all handles are gone.
-fn serve(table: &Table, received: Receiver<Command>) {
+fn serve<N: Nic>(client: &Client<N>, table: &Table, received: Receiver<Command>) {
     let mut lanes = Lanes::new(table.window());
     let mut received = pin!(received);
     let mut open = true;
-    table.client().block_on(poll_fn(|context| {
+    client.block_on(poll_fn(|context| {
         while open && lanes.room() {
             match received.as_mut().poll_next(context) {
-                Poll::Ready(Some(command)) => lanes.begin(carry_out(table, command)),
+                Poll::Ready(Some(command)) => lanes.begin(carry_out(client, table, command)),
                 Poll::Ready(None) => open = false,
                 // The next command wakes this thread.
                 Poll::Pending => break,
             }
         }
         // Gets that take turns let each other's READs overlap; one alone is quicker at once.
-        let _overlap = (lanes.live > 1).then(|| table.client().overlap());
+        let _overlap = (lanes.live > 1).then(|| client.overlap());
         if lanes.turn(context) {
             // Something was done: not a reason to idle, and there is room for more.
             context.waker().wake_by_ref();
@@ -214,8 +218,7 @@ impl<F: Future<Output = ()>> Lanes<F> {
     }
 }
 
-async fn carry_out(table: &Table, command: Command) {
-    let client = table.client();
+async fn carry_out<N: Nic>(client: &Client<N>, table: &Table, command: Command) {
     // Whoever is gone by now needs no answer.
     match command {
         Command::Get(key, answer) => drop(answer.send(client.get(&key, <[u8]>::to_vec).await)),

@@ -2,8 +2,9 @@
 
 use crate::{
     AsyncTable, ClientConfig, Result, ServerConfig, Statistics, Table,
-    provider::{self, Provider, ProviderClient, ProviderServer},
+    provider::{self, AnyClient},
 };
+use locus_store::{Client, Server};
 use std::sync::Arc;
 
 /// Opens a store in this process: server and clients in one.
@@ -25,9 +26,9 @@ use std::sync::Arc;
 /// # Errors
 /// A configuration that makes no sense; too little memory for the first regions.
 pub fn open(config: ServerConfig) -> Result<Embedded> {
-    let nic = provider::local()?;
+    let nic = provider::embedded()?;
     let client = ClientConfig { token: config.token.clone().unwrap_or_default(), ..ClientConfig::default() };
-    let server = Arc::new(ProviderServer::start(&nic, config)?);
+    let server = Arc::new(Server::start(&nic, config)?);
     Ok(Embedded { nic, server, client })
 }
 
@@ -35,8 +36,8 @@ pub fn open(config: ServerConfig) -> Result<Embedded> {
 /// when the last of its handles and tables is dropped.
 #[derive(Clone)]
 pub struct Embedded {
-    nic: Provider,
-    server: Arc<ProviderServer>,
+    nic: provider::Embedded,
+    server: Arc<Server<provider::Embedded>>,
     /// The configuration of its tables.
     client: ClientConfig,
 }
@@ -44,8 +45,8 @@ pub struct Embedded {
 impl Embedded {
     /// A table for the calling thread.
     pub fn table(&self) -> Result<Table> {
-        let client = ProviderClient::attach(&self.nic, self.server.attach()?, self.client.clone())?;
-        Ok(Table::new(client, self.client.window, Some(self.server.clone())))
+        let client = Client::attach(&self.nic, self.server.attach()?, self.client.clone())?;
+        Ok(Table::new(AnyClient::Shm(client), self.client.window, Some(self.server.clone())))
     }
 
     /// A handle that any thread and any executor can use. It has a thread of its own.

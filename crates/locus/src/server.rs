@@ -2,7 +2,7 @@
 
 use crate::{
     Result, ServerConfig, Statistics,
-    provider::{self, ProviderServer},
+    provider::{self, AnyServer},
 };
 
 /// A server that other processes connect to. It stops when dropped; its socket files go away with it.
@@ -18,19 +18,20 @@ use crate::{
 /// # }
 /// ```
 pub struct Server {
-    server: ProviderServer,
+    server: AnyServer,
     addresses: Vec<String>,
 }
 
 impl Server {
-    /// Starts a server and takes clients at these addresses (`shm:/path/to/socket`).
+    /// Starts a server and takes clients at these addresses (`shm:/path/to/socket` or `rdma://host:port`, all of
+    /// one kind).
     ///
     /// # Errors
     /// An address that makes no sense or that another process serves; a configuration that makes no sense; too little
     /// memory for the first regions.
     pub fn start(config: ServerConfig, addresses: &[impl AsRef<str>]) -> Result<Self> {
         let addresses = provider::parse(addresses)?;
-        let server = ProviderServer::start(&provider::of(&addresses)?, config)?;
+        let server = AnyServer::start(&addresses, config)?;
         let served: Result<_> =
             addresses.iter().map(|address| Ok(server.listen(address)?.to_string())).collect();
         Ok(Self { addresses: served?, server })

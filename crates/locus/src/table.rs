@@ -2,13 +2,15 @@
 
 use crate::{
     ClientConfig, Locus, Result, Statistics,
-    provider::{self, ProviderClient, ProviderServer},
+    provider::{self, AnyClient, with_client},
     turns::Turns,
 };
+use locus_fabric::Nic;
 use locus_runtime::{LANES_MAX, interleave_async};
+use locus_store::{Client, Server};
 use std::sync::Arc;
 
-/// Connects with the server at an address (`shm:/path/to/socket`).
+/// Connects with the server at an address (`shm:/path/to/socket` or `rdma://host:port`).
 ///
 /// # Errors
 /// Nobody serves the address; the server wants a token ([`connect_with`]); it runs another version.
@@ -41,21 +43,25 @@ pub fn connect(address: &str) -> Result<Table> {
 pub fn connect_with(addresses: &[impl AsRef<str>], config: ClientConfig) -> Result<Table> {
     let addresses = provider::parse(addresses)?;
     let window = config.window;
-    let client = ProviderClient::connect(&provider::of(&addresses)?, &addresses, config)?;
+    let client = AnyClient::connect(&addresses, config)?;
     Ok(Table::new(client, window, None))
 }
 
 /// A table, used by the thread that made it: operations block, and wait by spinning first, so they are as quick as can
 /// be. When the server is lost, operations fail until it is back; the table connects again by itself.
 pub struct Table {
-    client: ProviderClient,
+    client: AnyClient,
     window: usize,
     /// The server, if it is in this process; dropped after the client.
-    _server: Option<Arc<ProviderServer>>,
+    _server: Option<Arc<Server<provider::Embedded>>>,
 }
 
 impl Table {
-    pub(crate) fn new(client: ProviderClient, window: usize, server: Option<Arc<ProviderServer>>) -> Self {
+    pub(crate) fn new(
+        client: AnyClient,
+        window: usize,
+        server: Option<Arc<Server<provider::Embedded>>>,
+    ) -> Self {
         Self { client, window: window.clamp(1, LANES_MAX), _server: server }
     }
 
@@ -82,7 +88,7 @@ impl Table {
     /// ```
     #[inline]
     pub fn get_with<T>(&self, key: impl AsRef<[u8]>, found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.client.get_blocking(key.as_ref(), found)
+        with_client!(&self.client, client => client.get_blocking(key.as_ref(), found))
     }
 
     /// The values of many keys, in their order. Their READs overlap, so this takes far less time than as many gets.
@@ -108,7 +114,7 @@ impl Table {
     /// # }
     /// ```
     pub fn get_many_with<K: AsRef<[u8]>>(&self, keys: &[K], found: impl FnMut(usize, Result<Option<&[u8]>>)) {
-        self.client.get_batch(keys, found);
+        with_client!(&self.client, client => client.get_batch(keys, found));
     }
 
     /// Stores a value under a key, in place of the one that was there.
@@ -118,8 +124,8 @@ impl Table {
     /// limit is reached, upon which nothing has changed; [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) when
     /// the server was lost before it answered.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.client.block_on(self.client.put(key.as_ref(), value.as_ref()))?;
-        Ok(())
+        with_client!(&self.client, client => client.block_on(client.put(key.as_ref(), value.as_ref())))
+            .map(drop)
     }
 
     /// Stores records as the iterator gives them, with a window of them under way at once, and hands each back to
@@ -140,18 +146,9 @@ impl Table {
     pub fn put_many_with<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
-        mut done: impl FnMut((K, V), Result<()>),
+        done: impl FnMut((K, V), Result<()>),
     ) {
-        let turns = Turns::default();
-        let puts = records.into_iter().map(|(key, value)| {
-            let turn = turns.enter(key.as_ref());
-            async move {
-                turn.come().await;
-                let result = self.client.put(key.as_ref(), value.as_ref()).await;
-                ((key, value), result.map(drop))
-            }
-        });
-        self.client.block_on(interleave_async(self.window, puts, |_, (record, result)| done(record, result)));
+        with_client!(&self.client, client => put_many(client, self.window, records, done));
     }
 
     /// Removes a key. Says whether it was present.
@@ -159,36 +156,56 @@ impl Table {
     /// # Errors
     /// As [`Table::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.client.block_on(self.client.delete(key.as_ref()))
+        with_client!(&self.client, client => client.block_on(client.delete(key.as_ref())))
     }
 
     /// What each server has counted, in the order of their addresses.
     pub fn stats(&self) -> Result<Vec<Statistics>> {
-        self.client.statistics()
+        with_client!(&self.client, client => client.statistics())
     }
 
     /// What this table's operations and traversals have counted: names and values.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut counters = self.client.counters().list();
-        counters.extend(self.client.effort().list());
-        counters
+        with_client!(&self.client, client => {
+            let mut counters = client.counters().list();
+            counters.extend(client.effort().list());
+            counters
+        })
     }
 
     /// Where gets run.
     pub fn reads(&self) -> Locus {
-        self.client.reads()
+        with_client!(&self.client, client => client.reads())
     }
 
     /// The longest value that the servers take, in bytes.
     pub fn value_bytes_max(&self) -> Result<usize> {
-        self.client.value_bytes_max()
+        with_client!(&self.client, client => client.value_bytes_max())
     }
 
-    pub(crate) fn client(&self) -> &ProviderClient {
+    pub(crate) fn client(&self) -> &AnyClient {
         &self.client
     }
 
     pub(crate) fn window(&self) -> usize {
         self.window
     }
+}
+
+fn put_many<N: Nic, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    client: &Client<N>,
+    window: usize,
+    records: impl IntoIterator<Item = (K, V)>,
+    mut done: impl FnMut((K, V), Result<()>),
+) {
+    let turns = Turns::default();
+    let puts = records.into_iter().map(|(key, value)| {
+        let turn = turns.enter(key.as_ref());
+        async move {
+            turn.come().await;
+            let result = client.put(key.as_ref(), value.as_ref()).await;
+            ((key, value), result.map(drop))
+        }
+    });
+    client.block_on(interleave_async(window, puts, |_, (record, result)| done(record, result)));
 }

@@ -3,6 +3,7 @@
 mod cpu;
 mod memory;
 mod providers;
+mod rdma;
 mod system;
 
 use crate::{Outcome, output};
@@ -46,6 +47,7 @@ impl Finding {
 pub fn run() -> anyhow::Result<Outcome> {
     let sections = [
         ("providers", providers::look()),
+        ("rdma", rdma::look()),
         ("memory", memory::look()),
         ("processor", cpu::look()),
         ("system", system::look()),

@@ -15,7 +15,7 @@ pub(super) fn look() -> Vec<Finding> {
             Ok(pages) => Finding::good("shm", format!("works: put and got a record; memory on {pages}")),
             Err(error) => Finding::bad("shm", "does not work", error.to_string(), "see the items below"),
         },
-        Finding::good("verbs", "not in this release (InfiniBand, RoCE, SoftRoCE)"),
+        Finding::good("verbs", "InfiniBand, RoCE, SoftRoCE: see rdma below"),
         Finding::good("sim", "not in this release (the simulator)"),
         default(),
     ]

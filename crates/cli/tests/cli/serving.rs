@@ -108,7 +108,8 @@ fn addresses_that_cannot_be_served_say_why() {
     };
     refused("/tmp/locus.sock", &["shm:/path/to/socket"]);
     refused("tcp://localhost", &["unknown scheme"]);
-    refused("rdma://host:1", &["provider"]);
+    refused("rdma://host:1", &["RDMA"]);
+    refused("rdma:host", &["rdma://host:port"]);
     refused("shm:", &["needs the path"]);
     refused(&format!("shm:/tmp/{}", "x".repeat(108)), &["107 bytes"]);
     refused(&format!("shm:{}", place.path("no/such/directory").display()), &["make the directory first"]);

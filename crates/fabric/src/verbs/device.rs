@@ -208,7 +208,7 @@ pub(crate) fn choose(config: &VerbsConfig) -> Result<Chosen, FabricError> {
 fn usable(device: Device, name: &str, config: &VerbsConfig) -> Result<Chosen, FabricError> {
     let state = |text: String| FabricError::NoDevice {
         what: text,
-        reason: "it was asked for, or is all there is".into(),
+        reason: "nothing passes there".into(),
         advice: "bring its network interface up: ip link set DEVICE up".into(),
     };
     let all = ports(&device)?;

@@ -44,7 +44,14 @@ impl Devices {
         let mut count = 0;
         // SAFETY: `count` is written before the call returns.
         let list = unsafe { (library.get_device_list)(&raw mut count) };
-        let list = NonNull::new(list).ok_or_else(|| failed("listing RDMA devices"))?;
+        let list = NonNull::new(list).ok_or_else(|| match Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENOSYS) => FabricError::NoDevice {
+                what: "this system's kernel has no RDMA".into(),
+                reason: "its module ib_uverbs is not loaded".into(),
+                advice: "load it and the NIC's driver: modprobe ib_uverbs".into(),
+            },
+            source => FabricError::System { what: "listing RDMA devices", source },
+        })?;
         Ok(Self { library, list, count: usize::try_from(count).unwrap_or(0) })
     }
 

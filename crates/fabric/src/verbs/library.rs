@@ -72,7 +72,7 @@ library! {
 pub(crate) fn library() -> Result<&'static Library, FabricError> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(Library::load).as_ref().map_err(|why| FabricError::NoDevice {
-        what: "libibverbs cannot be loaded".into(),
+        what: "RDMA needs libibverbs, which cannot be loaded".into(),
         reason: why.clone(),
         advice: "install it: apt-get install libibverbs1 ibverbs-providers, or rdma-core elsewhere".into(),
     })

@@ -1,0 +1,168 @@
+//! A store between a server and clients, over whichever fabric `LOCUS_LISTEN` names: by default shared memory, and in a
+//! virtual machine with a software RDMA device `rdma://10.99.0.1:0`.
+
+use locus::{ClientConfig, Locus, Server, ServerConfig, Table, connect, connect_with};
+use std::time::{Duration, Instant};
+
+/// Where to listen, and what has to live as long.
+fn address() -> (String, Option<tempfile::TempDir>) {
+    if let Ok(address) = std::env::var("LOCUS_LISTEN") {
+        return (address, None);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    (format!("shm:{}", directory.path().join("locus.sock").display()), Some(directory))
+}
+
+fn serve(design: &str, address: &str) -> Server {
+    let design = locus::DESIGNS.iter().find(|known| known.name == design).expect("a design");
+    let config = ServerConfig { design, memory_bytes: 512 << 20, ..ServerConfig::default() };
+    Server::start(config, &[address]).unwrap()
+}
+
+/// A value that tells its key and its version, and shows when it is torn.
+fn value(key: u32, version: u32, bytes: usize) -> Vec<u8> {
+    let piece = [key.to_le_bytes(), version.to_le_bytes()].concat();
+    piece.into_iter().cycle().take(bytes).collect()
+}
+
+/// The version of a whole value of a key.
+#[track_caller]
+fn version(key: u32, found: &[u8]) -> u32 {
+    let version = u32::from_le_bytes(found[4..8].try_into().unwrap());
+    assert!(found == value(key, version, found.len()), "a torn or strange value of {key}");
+    version
+}
+
+fn every_operation(design: &str) {
+    let (address, _directory) = address();
+    let server = serve(design, &address);
+    let address = &server.addresses()[0];
+    let table = connect(address).unwrap();
+    assert_eq!(table.reads() == Locus::Client, design == "pilaf");
+    assert_eq!(table.get("key").unwrap(), None);
+    assert!(!table.delete("key").unwrap());
+    // Values that travel inline and by rendezvous.
+    for bytes in [0, 1, 64, 4000, 5000, 300_000] {
+        let stored = vec![7; bytes];
+        table.put("key", &stored).unwrap();
+        assert_eq!(table.get("key").unwrap(), Some(stored), "{bytes} bytes");
+    }
+    assert!(table.delete("key").unwrap());
+    assert_eq!(table.get("key").unwrap(), None);
+    // The table grows several times on the way.
+    const RECORDS: u32 = 5000;
+    let mut stored = 0;
+    let records = (0..RECORDS).map(|key| (key.to_le_bytes(), value(key, 0, 100)));
+    table.put_many_with(records, |_, result| stored += u32::from(result.is_ok()));
+    assert_eq!(stored, RECORDS);
+    let other = connect(address).unwrap();
+    let keys: Vec<_> = (0..RECORDS + 10).map(u32::to_le_bytes).collect();
+    for (key, found) in other.get_many(&keys).into_iter().enumerate() {
+        let found = found.unwrap().map(|found| version(key as u32, &found));
+        assert_eq!(found, ((key as u32) < RECORDS).then_some(0));
+    }
+    assert_eq!(server.stats().records, u64::from(RECORDS));
+    assert_eq!(server.stats().clients_dropped, 0);
+}
+
+#[test]
+fn every_operation_of_pilaf() {
+    every_operation("pilaf");
+}
+
+#[test]
+fn every_operation_of_pilaf_vo() {
+    every_operation("pilaf-vo");
+}
+
+/// Few keys change all the time, in place, by kick-outs and by growth, while others read them: what they see is whole, and
+/// never older than what they saw before.
+#[test]
+fn readers_see_whole_values_that_never_go_back() {
+    const KEYS: u32 = 8;
+    const CHANGES: u32 = 1500;
+    let (address, _directory) = address();
+    let server = serve("pilaf", &address);
+    let address = server.addresses()[0].clone();
+    let writer = connect(&address).unwrap();
+    (0..KEYS).for_each(|key| writer.put(key.to_le_bytes(), value(key, 0, 200)).unwrap());
+    std::thread::scope(|scope| {
+        let readers = [0, 1].map(|number| {
+            let address = &address;
+            scope.spawn(move || {
+                let table = connect(address).unwrap();
+                let mut seen = [0; KEYS as usize];
+                while seen.iter().any(|&version| version < CHANGES) {
+                    let keys: Vec<u32> = (0..KEYS).collect();
+                    let bytes: Vec<_> = keys.iter().map(|key| key.to_le_bytes()).collect();
+                    let found: Vec<_> = if number == 0 {
+                        bytes.iter().map(|key| table.get(key)).collect()
+                    } else {
+                        table.get_many(&bytes)
+                    };
+                    for (key, found) in keys.into_iter().zip(found) {
+                        let found = version(key, &found.unwrap().expect("it is never deleted"));
+                        let before = &mut seen[key as usize];
+                        assert!(found >= *before, "key {key} went back from {before} to {found}");
+                        *before = found;
+                    }
+                }
+            })
+        });
+        for change in 1..=CHANGES {
+            for key in 0..KEYS {
+                let bytes = 150 + (change as usize * 37 + key as usize) % 400;
+                writer.put(key.to_le_bytes(), value(key, change, bytes)).unwrap();
+            }
+            // What the table has besides makes it kick out and grow.
+            writer.put([b"filler", &change.to_le_bytes()[..]].concat(), "x").unwrap();
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
+
+/// Operations fail soon after the server is gone, and work again, by themselves, once it is back.
+#[test]
+fn a_lost_server_is_noticed_and_its_successor_found() {
+    let (address, _directory) = address();
+    let first = serve("pilaf", &address);
+    let address = first.addresses()[0].clone();
+    let table = connect(&address).unwrap();
+    table.put("key", "old").unwrap();
+    assert_eq!(table.get("key").unwrap().as_deref(), Some(&b"old"[..]));
+    drop(first);
+    let gone = Instant::now();
+    until("the client to notice", || table.get("key").is_err());
+    assert!(gone.elapsed() < Duration::from_secs(10), "noticed after {:?}", gone.elapsed());
+    let second = serve("pilaf", &address);
+    connect(&address).unwrap().put("key", "new").unwrap();
+    let mut found = None;
+    until("the client to be back", || {
+        found = table.get("key").ok();
+        found.is_some()
+    });
+    assert_eq!(found.flatten().as_deref(), Some(&b"new"[..]));
+    drop(second);
+}
+
+fn until(what: &str, mut event: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !event() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A stranger without the token reads nothing.
+#[test]
+fn a_stranger_is_refused() {
+    let (address, _directory) = address();
+    let config = ServerConfig { token: Some(b"secret".to_vec()), ..ServerConfig::default() };
+    let server = Server::start(config, &[address]).unwrap();
+    let address = &server.addresses()[0];
+    let with = |token: &[u8]| -> locus::Result<Table> {
+        connect_with(&[address], ClientConfig { token: token.to_vec(), ..ClientConfig::default() })
+    };
+    assert!(with(b"").is_err() && with(b"guess").is_err());
+    with(b"secret").unwrap().put("key", "value").unwrap();
+}
