@@ -1,9 +1,10 @@
 //! `locus bench --footprint`: what a record takes besides its key and its value.
 
-use super::system::{Place, Running};
+use super::system::{AnyNic, Place, Running};
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use locus_bench::{BenchOptions, circumstances::Circumstances, keys::Shape};
+use locus_fabric::shm::ShmNic;
 use locus_store::Design;
 
 /// The lengths of values that are measured, in bytes.
@@ -14,7 +15,10 @@ const FILL: f64 = 0.75;
 const STEP: u64 = 10_000;
 
 /// Puts records until the tables are as full as that, for each length, each with a server of its own.
-pub(super) fn run(design: &'static Design, options: &BenchOptions, place: Place) -> anyhow::Result<()> {
+pub(super) fn run(design: &'static Design, options: &BenchOptions, place: &Place) -> anyhow::Result<()> {
+    let AnyNic::Shm(nic) = place.nic()? else {
+        bail!("a footprint is of empty stores, which are started for it: leave --fabric away");
+    };
     let parameters = format!(
         "memory of {} at a fill of {FILL}, keys of {} bytes, from {} records on",
         design.name, options.key_bytes, options.records
@@ -25,7 +29,7 @@ pub(super) fn run(design: &'static Design, options: &BenchOptions, place: Place)
     table.load_preset(presets::ASCII_MARKDOWN);
     table.set_header(["value", "records", "fill", "tables", "extents", "beyond key and value", "less 12.5%"]);
     for value_bytes in VALUE_BYTES {
-        table.add_row(measure(design, options, value_bytes, place.clone())?);
+        table.add_row(measure(&nic, design, options, value_bytes, place)?);
     }
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     println!("{table}\nbytes per record; the last column is without an eighth of key and value");
@@ -33,15 +37,16 @@ pub(super) fn run(design: &'static Design, options: &BenchOptions, place: Place)
 }
 
 fn measure(
+    nic: &ShmNic,
     design: &'static Design,
     options: &BenchOptions,
     value_bytes: usize,
-    place: Place,
+    place: &Place,
 ) -> anyhow::Result<Vec<String>> {
     // Tables double, so that the fill passes the mark before there are twice as many records.
     let most = 2 * options.records;
     let options = BenchOptions { value_bytes, records: most, ..options.clone() };
-    let running = Running::start(design, &options, place)?;
+    let running = Running::start(nic.clone(), design, &options, place)?;
     let client = running.client()?;
     let shape = Shape::new(options.key_bytes, value_bytes, most)?;
     let (mut key, mut value) = (shape.new_key(), vec![0; value_bytes]);

@@ -1,11 +1,12 @@
 //! `locus bench --growth`: what operations take while the store grows under them.
 
-use super::system::{Place, Running};
+use super::system::{AnyNic, Place, Running};
 use anyhow::{Context, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use locus_bench::{BenchOptions, circumstances::Circumstances, keys::Shape};
+use locus_fabric::Nic;
 use locus_store::{Client, Design};
 use std::time::Instant;
 
@@ -17,9 +18,21 @@ const LONGEST_NS: u64 = 60_000_000_000;
 const STEP: u64 = 1 << 12;
 
 /// Puts a new record, gets one of those that are there, and so on; measures each.
-pub(super) fn run(design: &'static Design, options: &BenchOptions, place: Place) -> anyhow::Result<()> {
+pub(super) fn run(design: &'static Design, options: &BenchOptions, place: &Place) -> anyhow::Result<()> {
+    match place.nic()? {
+        AnyNic::Shm(nic) => grow(nic, design, options, place),
+        AnyNic::Verbs(nic) => grow(nic, design, options, place),
+    }
+}
+
+fn grow<N: Nic>(
+    nic: N,
+    design: &'static Design,
+    options: &BenchOptions,
+    place: &Place,
+) -> anyhow::Result<()> {
     ensure!(options.records > FIRST, "growth is from {FIRST} records to more: give --records");
-    let running = Running::start(design, options, place)?;
+    let running = Running::start(nic, design, options, place)?;
     let client = running.client()?;
     let shape = Shape::new(options.key_bytes, options.value_bytes, options.records)?;
     let parameters = format!(
@@ -89,7 +102,7 @@ fn latencies(rows: &[(&str, &Histogram<u64>)]) -> Table {
 }
 
 /// That the store did grow.
-fn print_effort(client: &Client<locus_fabric::shm::ShmNic>) -> anyhow::Result<()> {
+fn print_effort<N: Nic>(client: &Client<N>) -> anyhow::Result<()> {
     let counters = client.counters();
     for server in client.statistics()? {
         let count = |name: &str| {

@@ -101,7 +101,7 @@ pub fn run(arguments: BenchArgs) -> anyhow::Result<()> {
     if arguments.growth || arguments.footprint {
         let measure = if arguments.growth { growth::run } else { footprint::run };
         let design = arguments.designs()?.first().copied().context("a design is needed")?;
-        return measure(design, &options, arguments.place()?);
+        return measure(design, &options, &arguments.place()?);
     }
     let mut starters = arguments.starters()?;
     starters.extend(arguments.peers.iter().map(|peer| peer.starter()));

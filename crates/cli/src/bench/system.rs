@@ -4,7 +4,7 @@ use locus_bench::{
     BenchError, BenchOptions, Counters, Kind, Label, Load, Next, ServerProcess, Starter, System, Target,
     process::PrivateDirectory,
 };
-use locus_fabric::{Address, shm::ShmNic};
+use locus_fabric::{Address, Nic, shm::ShmNic, verbs::VerbsNic};
 use locus_runtime::{LANES_MAX, interleave_async, yield_now};
 use locus_store::{Client, ClientConfig, Design, Locus, RawReads, StoreError};
 use std::{
@@ -25,6 +25,30 @@ pub(super) enum Place {
     },
     /// One that is there.
     Running(Address),
+}
+
+/// The NIC of a place: from here on everything is compiled for it.
+pub(super) enum AnyNic {
+    Shm(ShmNic),
+    Verbs(VerbsNic),
+}
+
+impl Place {
+    /// What tables call the fabric.
+    fn fabric(&self) -> &'static str {
+        match self {
+            Self::Own { .. } | Self::Running(Address::Shm(_)) => "shm",
+            Self::Running(Address::Rdma { .. }) => "rdma",
+        }
+    }
+
+    /// Opens its NIC.
+    pub(super) fn nic(&self) -> Result<AnyNic, BenchError> {
+        Ok(match self {
+            Self::Own { .. } | Self::Running(Address::Shm(_)) => AnyNic::Shm(ShmNic::open().map_err(said)?),
+            Self::Running(Address::Rdma { nic, .. }) => AnyNic::Verbs(VerbsNic::open(nic).map_err(said)?),
+        })
+    }
 }
 
 /// Starts a server of a design.
@@ -52,18 +76,25 @@ impl Starter for LocusStarter {
             Gets::Many => format!("{} get_many", self.design.name),
             Gets::Raw => "raw READs".to_owned(),
         };
-        Label::new(&name, "shm")
+        Label::new(&name, self.place.fabric())
     }
 
     fn start(&self, options: &BenchOptions) -> Result<Box<dyn System>, BenchError> {
-        let running = Running::start(self.design, options, self.place.clone())?;
-        Ok(Box::new(Running { gets: self.gets, ..running }))
+        let Self { design, gets, place } = self;
+        Ok(match place.nic()? {
+            AnyNic::Shm(nic) => {
+                Box::new(Running { gets: *gets, ..Running::start(nic, design, options, place)? })
+            }
+            AnyNic::Verbs(nic) => {
+                Box::new(Running { gets: *gets, ..Running::start(nic, design, options, place)? })
+            }
+        })
     }
 }
 
 /// A server that runs.
-pub(super) struct Running {
-    nic: ShmNic,
+pub(super) struct Running<N: Nic> {
+    nic: N,
     address: Address,
     config: ClientConfig,
     gets: Gets,
@@ -75,16 +106,17 @@ pub(super) struct Running {
     _directory: Option<PrivateDirectory>,
 }
 
-impl Running {
+impl<N: Nic> Running<N> {
     /// Starts a server of a design, or finds the one that is there.
     pub(super) fn start(
+        nic: N,
         design: &'static Design,
         options: &BenchOptions,
-        place: Place,
+        place: &Place,
     ) -> Result<Self, BenchError> {
         let window = options.windows.iter().copied().max().unwrap_or(1).clamp(16, LANES_MAX);
         let mut running = Running {
-            nic: ShmNic::open().map_err(said)?,
+            nic,
             address: Address::Shm("unused".into()),
             config: ClientConfig { window, reads: Some(design.reads), ..ClientConfig::default() },
             gets: Gets::Single,
@@ -95,8 +127,8 @@ impl Running {
             _directory: None,
         };
         match place {
-            Place::Running(address) => running.address = address,
-            Place::Own { small_pages } => running.serve(design, options, small_pages)?,
+            Place::Running(address) => running.address = address.clone(),
+            Place::Own { small_pages } => running.serve(design, options, *small_pages)?,
         }
         let statistics = running.client()?.statistics().map_err(said)?;
         let first = statistics.first().ok_or_else(|| said("the server has no statistics"))?;
@@ -106,7 +138,7 @@ impl Running {
     }
 
     /// A client of it.
-    pub(super) fn client(&self) -> Result<Client<ShmNic>, BenchError> {
+    pub(super) fn client(&self) -> Result<Client<N>, BenchError> {
         Client::connect(&self.nic, std::slice::from_ref(&self.address), self.config.clone()).map_err(said)
     }
 
@@ -137,7 +169,7 @@ impl Running {
     }
 }
 
-impl System for Running {
+impl<N: Nic> System for Running<N> {
     fn connect(&self, client: usize) -> Result<Box<dyn Target + '_>, BenchError> {
         Ok(Box::new(Connected {
             client: self.client()?,
@@ -162,16 +194,16 @@ impl System for Running {
 }
 
 /// A client on its thread.
-struct Connected {
-    client: Client<ShmNic>,
+struct Connected<N: Nic> {
+    client: Client<N>,
     gets: Gets,
     raw_seed: u64,
     /// Made in the first phase, which is the warm-up: finding the rows takes its time.
-    raw_reads: OnceCell<RawReads<ShmNic>>,
+    raw_reads: OnceCell<RawReads<N>>,
     key_bytes: usize,
 }
 
-impl Target for Connected {
+impl<N: Nic> Target for Connected<N> {
     fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
         let client = &self.client;
         if self.gets == Gets::Raw && !load.is_filling() && self.raw_reads.get().is_none() {
@@ -211,14 +243,14 @@ impl Target for Connected {
 }
 
 /// One place of the window.
-struct Lane<'a> {
-    client: &'a Client<ShmNic>,
+struct Lane<'a, N: Nic> {
+    client: &'a Client<N>,
     load: &'a Load,
-    raw: Option<&'a RawReads<ShmNic>>,
+    raw: Option<&'a RawReads<N>>,
     key_bytes: usize,
 }
 
-impl Lane<'_> {
+impl<N: Nic> Lane<'_, N> {
     /// The only one: operations one after the other, each called as an ordinary function.
     fn run_alone(self) -> Result<(), BenchError> {
         let (client, load) = (self.client, self.load);
