@@ -1,7 +1,7 @@
 //! Verbs-shaped access to remote memory: queue pairs, completion queues and regions, over shared memory and over RDMA NICs.
 //!
 //! Everything above this crate reaches other processes through the traits of this module ([`Nic`] first) alone, so that the same protocol
-//! and index code runs on every provider: [`shm`] (a software NIC in shared memory), and later real verbs and a
+//! and index code runs on every provider: [`shm`] (a software NIC in shared memory), [`verbs`] (RDMA NICs), and later a
 //! simulator. The semantics are those of InfiniBand verbs as the papers use them (Mitchell §2.1, Kalia §2.2); the
 //! conformance suite in `tests/conformance` holds every provider to them.
 //!

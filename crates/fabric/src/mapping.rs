@@ -1,4 +1,4 @@
-//! Mapped memory: the only place that turns pages into words.
+//! Mapped memory: pages that are reserved before they are used, shared or private.
 //!
 //! Shared memory is a memfd whose pages are all reserved before anybody touches them, and which is sealed against
 //! shrinking and growing, so that no access can ever raise SIGBUS, whatever the peer does.

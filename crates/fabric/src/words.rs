@@ -9,6 +9,42 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+/// The methods of [`Region`](crate::Region) that are about its words, for regions that have `words: Words`.
+macro_rules! words_of_region {
+    () => {
+        fn bytes(&self) -> usize {
+            self.words.bytes()
+        }
+
+        #[inline(always)]
+        fn words(&self) -> &[std::sync::atomic::AtomicU64] {
+            self.words.all()
+        }
+
+        #[inline(always)]
+        fn store(&self, index: usize, word: u64) {
+            self.words.store(index, word);
+        }
+
+        #[inline]
+        unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
+            // SAFETY: as the caller vouches.
+            unsafe { self.words.slice(offset, bytes) }
+        }
+
+        #[inline]
+        fn copy_out(&self, offset: usize, into: &mut [u8]) {
+            self.words.copy_out(offset, into);
+        }
+
+        #[inline]
+        fn copy_in(&self, offset: usize, from: &[u8]) {
+            self.words.copy_in(offset, from);
+        }
+    };
+}
+pub(crate) use words_of_region;
+
 /// Where the words of a mapping are. Kept beside the mapping's owner, so that a load needs no second look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {

@@ -9,7 +9,10 @@ use super::{
     mapping::{self, Mapping, Rights},
     wire::Record,
 };
-use crate::{Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Status, words::Words};
+use crate::{
+    Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Status,
+    words::{Words, words_of_region},
+};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -83,9 +86,7 @@ impl ShmRegion {
 }
 
 impl crate::Region for ShmRegion {
-    fn bytes(&self) -> usize {
-        self.words.bytes()
-    }
+    words_of_region!();
 
     fn pages(&self) -> Pages {
         self.registration.pages.clone()
@@ -93,32 +94,6 @@ impl crate::Region for ShmRegion {
 
     fn access(&self) -> Access {
         self.registration.access
-    }
-
-    #[inline(always)]
-    fn words(&self) -> &[AtomicU64] {
-        self.words.all()
-    }
-
-    #[inline(always)]
-    fn store(&self, index: usize, word: u64) {
-        self.words.store(index, word);
-    }
-
-    #[inline]
-    unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
-        // SAFETY: as the caller vouches.
-        unsafe { self.words.slice(offset, bytes) }
-    }
-
-    #[inline]
-    fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        self.words.copy_out(offset, into);
-    }
-
-    #[inline]
-    fn copy_in(&self, offset: usize, from: &[u8]) {
-        self.words.copy_in(offset, from);
     }
 
     fn revoke(&self) {

@@ -1,5 +1,5 @@
-//! Handles of the library's objects, each given back when dropped, after everything that it was made from. The calls
-//! into C are here and in `post.rs`.
+//! Handles of the library's objects, each given back when dropped, after everything that it was made from. All calls
+//! into C are here.
 
 use super::{
     ffi::{self, Gid, GidEntry},

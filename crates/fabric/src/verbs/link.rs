@@ -22,7 +22,7 @@ pub(crate) struct LinkInner {
     pub(crate) id: u64,
     pub(crate) nic: VerbsNic,
     pub(crate) connection: Connection,
-    /// Regions that the peer may use, by their memory's number.
+    /// Regions that the peer may use.
     grants: Mutex<Vec<Arc<Grant>>>,
     pub(crate) domain: Arc<Domain>,
 }

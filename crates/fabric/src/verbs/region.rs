@@ -9,8 +9,9 @@ use super::{
     handle::{Domain, Registration},
 };
 use crate::{
-    Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Region, RemoteRegion, mapping, mapping::Mapping,
-    words::Words,
+    Access, FabricError, Facts, PagePolicy, Pages, Prefetch, Region, RemoteRegion, mapping,
+    mapping::Mapping,
+    words::{Words, words_of_region},
 };
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -137,9 +138,7 @@ impl Drop for Memory {
 }
 
 impl Region for VerbsRegion {
-    fn bytes(&self) -> usize {
-        self.words.bytes()
-    }
+    words_of_region!();
 
     fn pages(&self) -> Pages {
         self.memory.pages.clone()
@@ -147,32 +146,6 @@ impl Region for VerbsRegion {
 
     fn access(&self) -> Access {
         self.memory.access
-    }
-
-    #[inline(always)]
-    fn words(&self) -> &[AtomicU64] {
-        self.words.all()
-    }
-
-    #[inline(always)]
-    fn store(&self, index: usize, word: u64) {
-        self.words.store(index, word);
-    }
-
-    #[inline]
-    unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
-        // SAFETY: as the caller vouches.
-        unsafe { self.words.slice(offset, bytes) }
-    }
-
-    #[inline]
-    fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        self.words.copy_out(offset, into);
-    }
-
-    #[inline]
-    fn copy_in(&self, offset: usize, from: &[u8]) {
-        self.words.copy_in(offset, from);
     }
 
     fn revoke(&self) {
