@@ -31,6 +31,13 @@ pub trait Nic: Clone + Send + Sync + 'static {
     fn register(&self, bytes: usize, access: Access, pages: PagePolicy) -> Result<Self::Region, FabricError>;
     /// Makes a completion queue for the calling thread.
     fn create_completion_queue(&self, depth: usize) -> Result<Self::CompletionQueue, FabricError>;
+    /// Makes another completion queue for the thread of `other`, on the same completion channel: a thread that sleeps on
+    /// one of them wakes when something arrives on any.
+    fn create_completion_queue_beside(
+        &self,
+        other: &Self::CompletionQueue,
+        depth: usize,
+    ) -> Result<Self::CompletionQueue, FabricError>;
     /// Makes a queue pair for the calling thread, to speak with the peer of `link` (UD: with any peer; the link is the
     /// first). `send` takes the completions of its sends, `receive` those of its RECVs; they may be the same.
     fn create_queue_pair(

@@ -67,6 +67,17 @@ struct Wire<N: Nic> {
     unrung: bool,
 }
 
+impl<N: Nic> Wire<N> {
+    /// Rings the doorbell if it was not rung since the last post.
+    #[inline]
+    fn ring(&mut self) {
+        if std::mem::take(&mut self.unrung) {
+            // A doorbell that fails shows in the completions.
+            let _ = self.pair.ring();
+        }
+    }
+}
+
 /// The memory of one peer, read with one-sided READs. Stays on the thread that made it.
 pub struct Remote<N: Nic> {
     nic: N,
@@ -96,6 +107,25 @@ pub struct Remote<N: Nic> {
 impl<N: Nic> Remote<N> {
     /// Makes a queue pair of its own, for the calling thread. It must be connected before anything is read.
     pub fn new(nic: &N, link: &N::Link, config: RemoteConfig) -> Result<Self, FabricError> {
+        Self::create(nic, link, config, |depth| nic.create_completion_queue(depth))
+    }
+
+    /// The same, where a thread that sleeps on `queue` also wakes when a READ completes.
+    pub fn beside(
+        queue: &N::CompletionQueue,
+        nic: &N,
+        link: &N::Link,
+        config: RemoteConfig,
+    ) -> Result<Self, FabricError> {
+        Self::create(nic, link, config, |depth| nic.create_completion_queue_beside(queue, depth))
+    }
+
+    fn create(
+        nic: &N,
+        link: &N::Link,
+        config: RemoteConfig,
+        make_queue: impl FnOnce(usize) -> Result<N::CompletionQueue, FabricError>,
+    ) -> Result<Self, FabricError> {
         let properties = nic.properties();
         let part_bytes = properties.transfer_bytes_max.min(config.object_bytes_max.max(SMALL_BYTES));
         let parts = |bytes: usize| bytes.div_ceil(part_bytes);
@@ -110,7 +140,7 @@ impl<N: Nic> Remote<N> {
                 return Err(FabricError::Limit { what, asked: depth, limit });
             }
         }
-        let queue = nic.create_completion_queue(depth)?;
+        let queue = make_queue(depth)?;
         let pair_config = QueuePairConfig {
             transport: Transport::Rc,
             send_depth: depth,
@@ -163,7 +193,7 @@ impl<N: Nic> Remote<N> {
     /// Starts anew with another queue pair, which has to be connected: the way out once a READ failed, which breaks a
     /// queue pair. Regions stay known.
     pub fn reset(&mut self) -> Result<(), FabricError> {
-        let fresh = Self::new(&self.nic, &self.link, self.config.clone())?;
+        let fresh = Self::beside(&self.wire.borrow().queue, &self.nic, &self.link, self.config.clone())?;
         let Self { regions, region_bytes, .. } = std::mem::replace(self, fresh);
         (self.regions, self.region_bytes) = (regions, region_bytes);
         Ok(())
@@ -295,14 +325,17 @@ impl<N: Nic> Remote<N> {
         Ok(())
     }
 
-    /// Rings the doorbell if it was not rung since the last post, then takes completions.
+    /// Starts the reads that were posted, which otherwise start when one of them is polled: before a sleep.
+    pub fn ring(&self) {
+        self.wire.borrow_mut().ring();
+    }
+
+    /// Rings the doorbell if it was not rung since the last post, then takes completions, and says whether there were any.
     #[inline]
-    fn poll(&self) {
-        let Wire { pair, queue, completions, unrung } = &mut *self.wire.borrow_mut();
-        if std::mem::take(unrung) {
-            // A doorbell that fails shows in the completions.
-            let _ = pair.ring();
-        }
+    fn poll(&self) -> bool {
+        let wire = &mut *self.wire.borrow_mut();
+        wire.ring();
+        let Wire { queue, completions, .. } = wire;
         let count = queue.poll(completions);
         if count == 0 {
             self.empty_polls.set(self.empty_polls.get() + 1);
@@ -312,6 +345,7 @@ impl<N: Nic> Remote<N> {
             debug_assert!(known, "{completion:?} of no read");
             self.outstanding.set(self.outstanding.get() - usize::from(known));
         }
+        count > 0
     }
 
     #[inline(never)]
@@ -396,6 +430,7 @@ impl<N: Nic> Memory for Remote<N> {
 /// Sleeps until a READ completes.
 impl<N: Nic> Park for Remote<N> {
     fn prepare(&self) -> bool {
+        self.ring();
         self.wire.borrow().queue.prepare()
     }
 
@@ -449,7 +484,7 @@ impl<'a, N: Nic> Future for Read<'a, N> {
     type Output = Result<Buffer<'a, N>, MemoryError>;
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let remote = self.remote;
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
@@ -466,8 +501,9 @@ impl<'a, N: Nic> Future for Read<'a, N> {
                 buffer
             }
         };
-        if buffer.outcome().is_none() {
-            remote.poll();
+        // Completions may be of reads that had their turn before, and are mostly followed by more: no time to sleep.
+        if buffer.outcome().is_none() && remote.poll() {
+            context.waker().wake_by_ref();
         }
         match buffer.outcome() {
             Some(Ok(())) => Poll::Ready(Ok(buffer)),

@@ -10,8 +10,11 @@ use locus_memory::{BufferPool, Memory, MemoryError, Pointer, RegionId, Remote, R
 use scripted::{Call, Remotely, ScriptedLink, ScriptedNic};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering::SeqCst;
-use std::task::{Context, Poll, Waker};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+use std::task::{Context, Poll, Wake, Waker};
 
 fn id(number: usize) -> RegionId {
     RegionId::new(number).unwrap()
@@ -108,6 +111,45 @@ fn overlapping_reads_all_post_before_any_polls() {
     }
     drop(overlap);
     ready(remote.read(at(0), 8)).expect("a read is alone again");
+}
+
+#[test]
+fn a_core_that_goes_to_sleep_starts_its_reads_first() {
+    let nic = ScriptedNic::new(1 << 30);
+    let remote = connected(&nic, RemoteConfig::default());
+    let _overlap = remote.overlap();
+    let mut read = pin!(remote.read(at(0), 64));
+    assert!(once(read.as_mut()).is_pending());
+    assert!(!remote.prepare(), "the READ is under way");
+    assert_eq!(nic.calls(), [Call::Post, Call::Ring]);
+    assert_eq!(*ready(read).unwrap(), bytes(0, 64));
+    assert_eq!(nic.calls(), [Call::Poll(1)], "the doorbell was rung");
+}
+
+#[test]
+fn completions_are_a_reason_to_stay_awake() {
+    let nic = ScriptedNic::new(1 << 30);
+    let remote = connected(&nic, RemoteConfig::default());
+    nic.script().allowed = 0;
+    let (mut first, mut second) = (pin!(remote.read(at(0), 64)), pin!(remote.read(at(64), 64)));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(woken.0.swap(0, SeqCst), 0, "nothing has happened");
+    nic.script().allowed = 1;
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(woken.0.swap(0, SeqCst), 1, "the first has its bytes and may go on");
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
 }
 
 #[test]

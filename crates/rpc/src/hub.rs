@@ -98,8 +98,8 @@ impl<N: Nic> Hub<N> {
         inner.connections
     }
 
-    /// The queue, to make a queue pair with.
-    pub(crate) fn with_queue<R>(&self, action: impl FnOnce(&N::CompletionQueue) -> R) -> R {
+    /// The queue, to make a queue pair with, or another queue beside it.
+    pub fn with_queue<R>(&self, action: impl FnOnce(&N::CompletionQueue) -> R) -> R {
         action(&self.inner.borrow().queue)
     }
 

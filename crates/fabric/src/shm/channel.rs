@@ -154,8 +154,8 @@ impl Inbound {
         let mapping = Mapping::of_file(file.as_fd(), bytes, Rights::Store)?;
         mapping.populate();
         mapping::seal(file.as_fd(), false)?;
-        let (receive_number, receive_bell) = receive.make_bell()?;
-        let (send_number, send_bell) = send.make_bell()?;
+        let (receive_number, receive_bell) = receive.channel.make_bell()?;
+        let (send_number, send_bell) = send.channel.make_bell()?;
         Ok(Self {
             link: link.clone(),
             file,
@@ -171,7 +171,7 @@ impl Inbound {
 
     /// What the peer needs to send into it.
     pub(crate) fn facts(&self, number: u32, config: &QueuePairConfig) -> Result<Facts, FabricError> {
-        let sleepers = [0, 1].map(|index: usize| self.numbers[index].0.sleeper.line());
+        let sleepers = [0, 1].map(|index: usize| self.numbers[index].0.channel.sleeper.line());
         let described = Described {
             number: u64::from(number),
             transport: config.transport,
@@ -255,7 +255,7 @@ impl Drop for Inbound {
     fn drop(&mut self) {
         self.speak(Verdict::Closed);
         for (queue, number) in &self.numbers {
-            queue.drop_bell(*number);
+            queue.channel.drop_bell(*number);
         }
     }
 }

@@ -1,33 +1,14 @@
-//! Completion queues: where completions wait to be polled, which queue pairs a poll drives, and how a core sleeps.
+//! Completion queues: where completions wait to be polled, and which queue pairs a poll drives.
 
-use super::{
-    ShmNic,
-    control::Sleeper,
-    link::{LinkInner, timespec},
-    queue_pair::Core,
-    sleep,
-};
+use super::{ShmNic, completion_channel::CompletionChannel, queue_pair::Core};
 use crate::{Completion, CompletionQueue, FabricError};
 use locus_runtime::Park;
-use rustix::{
-    buffer::spare_capacity,
-    event::{EventfdFlags, epoll},
-    fd::{AsFd, OwnedFd},
-    io::Errno,
-    net::{AddressFamily, RecvFlags, SocketFlags, SocketType},
-};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
-
-/// What an event of the epoll set is about, when it is not about a bell.
-const WAKER: u64 = u64::MAX;
-const LINK: u64 = u64::MAX - 1;
-/// How many events are taken at once.
-const EVENTS_MAX: usize = 64;
 
 /// Where completions arrive. Stays on the thread that made it.
 #[derive(Debug)]
@@ -42,14 +23,11 @@ pub(crate) struct Queue {
     depth: usize,
     head: Cell<usize>,
     tail: Cell<usize>,
+    /// What `tail` was when a sleeper last looked.
+    seen: Cell<usize>,
     overflowed: Cell<bool>,
     members: RefCell<Vec<Rc<RefCell<Core>>>>,
-    pub(crate) sleeper: Sleeper,
-    heavy_fence: bool,
-    epoll: OwnedFd,
-    waker: Arc<OwnedFd>,
-    /// Our ends of the bells that peers ring; the place is the number of the epoll event.
-    bells: RefCell<Vec<Option<OwnedFd>>>,
+    pub(crate) channel: Rc<CompletionChannel>,
 }
 
 impl std::fmt::Debug for Queue {
@@ -58,31 +36,29 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(Errno) -> FabricError {
-    move |errno| FabricError::System { what, source: errno.into() }
-}
-
 impl ShmCompletionQueue {
     pub(crate) fn create(nic: &ShmNic, depth: usize) -> Result<Self, FabricError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("making an epoll set"))?;
-        let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let waker = waker.map_err(system("making an eventfd"))?;
-        epoll::add(&epoll, &waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)
-            .map_err(system("watching an eventfd"))?;
-        let queue = Queue {
+        Ok(Self::on(&Rc::new(CompletionChannel::new(nic)?), depth))
+    }
+
+    /// Another queue that the same core sleeps on.
+    pub(crate) fn beside(&self, depth: usize) -> Self {
+        Self::on(&self.queue.channel, depth)
+    }
+
+    fn on(channel: &Rc<CompletionChannel>, depth: usize) -> Self {
+        let queue = Rc::new(Queue {
             completions: vec![Cell::new(Completion::EMPTY); depth.next_power_of_two()].into(),
             depth,
             head: Cell::new(0),
             tail: Cell::new(0),
+            seen: Cell::new(0),
             overflowed: Cell::new(false),
             members: RefCell::default(),
-            sleeper: nic.control().take_sleeper()?,
-            heavy_fence: nic.membarrier(),
-            epoll,
-            waker: Arc::new(waker),
-            bells: RefCell::default(),
-        };
-        Ok(Self { queue: Rc::new(queue) })
+            channel: channel.clone(),
+        });
+        channel.add(&queue);
+        Self { queue }
     }
 }
 
@@ -129,41 +105,6 @@ impl Queue {
         self.members.borrow_mut().retain(|member| !Rc::ptr_eq(member, core));
     }
 
-    /// Makes a bell that wakes this queue: its number, and the end that a peer rings.
-    pub(crate) fn make_bell(&self) -> Result<(usize, OwnedFd), FabricError> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-            .map_err(system("making a pair of sockets"))?;
-        let mut bells = self.bells.borrow_mut();
-        let number = bells.iter().position(Option::is_none).unwrap_or(bells.len());
-        epoll::add(&self.epoll, &ours, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)
-            .map_err(system("watching a socket"))?;
-        match bells.get_mut(number) {
-            Some(place) => *place = Some(ours),
-            None => bells.push(Some(ours)),
-        }
-        Ok((number, theirs))
-    }
-
-    /// Gives a bell up.
-    pub(crate) fn drop_bell(&self, number: usize) {
-        if let Some(place) = self.bells.borrow_mut().get_mut(number) {
-            *place = None;
-        }
-    }
-
-    /// Lets the end of a link end a sleep.
-    pub(crate) fn watch(&self, link: &LinkInner) -> Result<(), FabricError> {
-        // One shot: the end is noticed once, and then what is flushed keeps the sleeper awake.
-        let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::ONESHOT;
-        let data = epoll::EventData::new_u64(LINK);
-        match epoll::add(&self.epoll, link.socket(), data, flags) {
-            Err(Errno::EXIST) => epoll::modify(&self.epoll, link.socket(), data, flags),
-            other => other,
-        }
-        .map_err(system("watching a link"))
-    }
-
     /// Moves completions out.
     #[inline(always)]
     fn take(&self, into: &mut [Completion]) -> usize {
@@ -184,29 +125,12 @@ impl Queue {
         }
     }
 
-    /// Takes note of why a sleep ended.
-    fn hear(&self, events: &[epoll::Event]) {
-        for event in events {
-            match event.data.u64() {
-                LINK => {}
-                WAKER => {
-                    let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
-                }
-                number => self.silence(number as usize),
-            }
-        }
-    }
-
-    /// Reads what was rung. A peer that rings without end gains nothing: the rest is read after the next sleep.
-    fn silence(&self, number: usize) {
-        let bells = self.bells.borrow();
-        let Some(Some(bell)) = bells.get(number) else { return };
-        match rustix::net::recv(bell.as_fd(), &mut [0; 512], RecvFlags::DONTWAIT) {
-            // The peer shut its end: it will ring no more, and would otherwise wake us for ever.
-            Ok((_, 0)) => drop(epoll::delete(&self.epoll, bell)),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => drop(epoll::delete(&self.epoll, bell)),
-        }
+    /// Looks before a sleep, and says whether anything came that was not there when a sleeper last looked. What a queue
+    /// holds that nobody polls keeps nobody awake.
+    pub(crate) fn look_again(&self) -> bool {
+        self.drive(true);
+        let tail = self.tail.get();
+        self.seen.replace(tail) != tail && self.waiting() > 0
     }
 }
 
@@ -224,31 +148,14 @@ impl CompletionQueue for ShmCompletionQueue {
 
 impl Park for ShmCompletionQueue {
     fn prepare(&self) -> bool {
-        sleep::announce(self.queue.sleeper.flag());
-        super::heavy_fence(self.queue.heavy_fence);
-        self.queue.drive(true);
-        let quiet = self.queue.waiting() == 0;
-        if !quiet {
-            sleep::withdraw(self.queue.sleeper.flag());
-        }
-        quiet
+        self.queue.channel.prepare(|| self.queue.waiting() > 0)
     }
 
     fn park(&self, timeout: Duration) {
-        let mut events = Vec::with_capacity(EVENTS_MAX);
-        let timeout = timespec(timeout);
-        let waited = epoll::wait(&self.queue.epoll, spare_capacity(&mut events), Some(&timeout));
-        sleep::withdraw(self.queue.sleeper.flag());
-        if waited.is_ok() {
-            self.queue.hear(&events);
-        }
+        self.queue.channel.park(timeout);
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let waker = self.queue.waker.clone();
-        Arc::new(move || {
-            // It fails only when it was rung 2^64 times before, and then the sleeper wakes anyway.
-            let _ = rustix::io::write(&*waker, &1u64.to_ne_bytes());
-        })
+        self.queue.channel.waker()
     }
 }

@@ -16,6 +16,7 @@
 compile_error!("the provider shm needs 64-bit little-endian Linux: memfds, seals, robust futexes");
 
 mod channel;
+mod completion_channel;
 mod completion_queue;
 mod control;
 mod frame;
@@ -159,6 +160,15 @@ impl Nic for ShmNic {
     fn create_completion_queue(&self, depth: usize) -> Result<ShmCompletionQueue, FabricError> {
         checks::completions(depth, self.properties())?;
         ShmCompletionQueue::create(self, depth)
+    }
+
+    fn create_completion_queue_beside(
+        &self,
+        other: &ShmCompletionQueue,
+        depth: usize,
+    ) -> Result<ShmCompletionQueue, FabricError> {
+        checks::completions(depth, self.properties())?;
+        Ok(other.beside(depth))
     }
 
     fn create_queue_pair(

@@ -77,8 +77,8 @@ impl ShmQueuePair {
             Transport::Ud => Vec::new(),
             Transport::Rc | Transport::Uc => vec![Inbound::create(link, config, receive, send)?],
         };
-        send.watch(link)?;
-        receive.watch(link)?;
+        send.channel.watch(link)?;
+        receive.channel.watch(link)?;
         let core = Core {
             number,
             state: QueuePairState::Init,
@@ -121,7 +121,7 @@ impl QueuePair for ShmQueuePair {
         let mut core = self.core.borrow_mut();
         if core.config.transport == Transport::Ud {
             let inbound = Inbound::create(&link.inner, &core.config, &core.receive_queue, &core.send_queue)?;
-            core.receive_queue.watch(&link.inner)?;
+            core.receive_queue.channel.watch(&link.inner)?;
             core.inbound.push(inbound);
         } else if link.inner.id != core.link.id {
             return Err(FabricError::State("a connected queue pair belongs to the link it was made for"));

@@ -2,7 +2,7 @@
 
 use super::{
     ffi,
-    handle::{Completions, Device},
+    handle::{CompletionChannel, Completions, Device},
     queue_pair::Core,
 };
 use crate::{Completion, CompletionQueue, FabricError};
@@ -45,11 +45,18 @@ pub(crate) struct Queue {
     batch: RefCell<[ffi::Wc; BATCH]>,
     /// Completions that were found when looking again before a sleep.
     found: RefCell<VecDeque<Completion>>,
-    waker: Arc<OwnedFd>,
+    channel: Rc<Channel>,
     /// Whether an event of the channel is asked for and has not come.
     armed: Cell<bool>,
     /// After how many empty polls broken queue pairs are flushed once more; zero: none broke lately.
     unsettled: Cell<u32>,
+}
+
+/// What the queues that one core sleeps on have in common.
+struct Channel {
+    events: Arc<CompletionChannel>,
+    waker: Arc<OwnedFd>,
+    queues: RefCell<Vec<Weak<Queue>>>,
 }
 
 /// A queue pair that feeds the queue, or the place of one that did.
@@ -64,16 +71,33 @@ impl VerbsCompletionQueue {
         let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let waker =
             waker.map_err(|errno| FabricError::System { what: "making an eventfd", source: errno.into() })?;
-        let queue = Queue {
-            completions: Arc::new(Completions::new(device, depth)?),
+        let channel = Channel {
+            events: Arc::new(CompletionChannel::new(device)?),
+            waker: Arc::new(waker),
+            queues: RefCell::default(),
+        };
+        Self::on(&Rc::new(channel), depth)
+    }
+
+    /// Another queue that the same core sleeps on.
+    pub(crate) fn beside(&self, depth: usize) -> Result<Self, FabricError> {
+        Self::on(&self.queue.channel, depth)
+    }
+
+    fn on(channel: &Rc<Channel>, depth: usize) -> Result<Self, FabricError> {
+        let queue = Rc::new(Queue {
+            completions: Arc::new(Completions::new(&channel.events, depth)?),
             members: RefCell::default(),
             batch: RefCell::new([ffi::Wc::default(); BATCH]),
             found: RefCell::default(),
-            waker: Arc::new(waker),
+            channel: channel.clone(),
             armed: Cell::new(false),
             unsettled: Cell::new(0),
-        };
-        Ok(Self { queue: Rc::new(queue) })
+        });
+        let mut queues = channel.queues.borrow_mut();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Rc::downgrade(&queue));
+        Ok(Self { queue })
     }
 }
 
@@ -149,12 +173,60 @@ impl Queue {
         taken
     }
 
-    /// Takes the event off the channel if there is one.
-    fn clear_channel(&self) {
-        let mut channel = [PollFd::from_borrowed_fd(self.completions.channel(), PollFlags::IN)];
-        if rustix::event::poll(&mut channel, Some(&Timespec::default())) == Ok(1) {
-            self.completions.take_event();
-            self.armed.set(false);
+    /// Asks for an event unless that was done, looks again, and says whether there was nothing new.
+    fn arm(&self) -> bool {
+        if !self.armed.replace(true) {
+            self.completions.request_notice();
+        }
+        if self.unsettled.get() > 0 {
+            self.settle(SETTLE_POLLS);
+        }
+        // What was found before and not fetched is nothing new: a queue that nobody polls keeps nobody awake.
+        let mut found = self.found.borrow_mut();
+        let mut completion = [Completion::EMPTY; 1];
+        if found.is_empty() && self.take(&mut completion) == 1 {
+            found.push_back(completion[0]);
+            return false;
+        }
+        true
+    }
+}
+
+impl Channel {
+    fn each(&self, action: impl FnMut(Rc<Queue>)) {
+        self.queues.borrow().iter().filter_map(Weak::upgrade).for_each(action);
+    }
+
+    /// Takes the events that are there. Each queue raises one at most until it is asked again.
+    fn clear(&self) {
+        let mut channel = [PollFd::from_borrowed_fd(self.events.descriptor(), PollFlags::IN)];
+        while rustix::event::poll(&mut channel, Some(&Timespec::default())) == Ok(1) {
+            let Some(element) = self.events.take_event() else { return };
+            self.each(|queue| {
+                if queue.completions.is(element) {
+                    queue.armed.set(false);
+                }
+            });
+        }
+    }
+
+    fn sleep(&self, timeout: Duration) {
+        let mut events = [
+            PollFd::from_borrowed_fd(self.events.descriptor(), PollFlags::IN),
+            PollFd::new(&*self.waker, PollFlags::IN),
+        ];
+        // A year is as good as for ever, and nothing overflows.
+        let seconds = timeout.as_secs().min(365 * 24 * 3600) as i64;
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        if matches!(rustix::event::poll(&mut events, Some(&timeout)), Ok(0) | Err(Errno::INTR)) {
+            return;
+        }
+        let [channel, waker] = events.map(|event| event.revents().contains(PollFlags::IN));
+        if channel {
+            self.clear();
+        }
+        if waker {
+            let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
         }
     }
 }
@@ -189,51 +261,22 @@ impl CompletionQueue for VerbsCompletionQueue {
     }
 }
 
-/// An event of the channel is asked for, then the queue looked at again: what completes after the look raises the event
-/// (Dekker's pattern, kept by the device).
+/// Events are asked for, then the queues looked at again: what completes after the look raises an event (Dekker's
+/// pattern, kept by the device).
 impl Park for VerbsCompletionQueue {
     fn prepare(&self) -> bool {
-        if self.queue.armed.get() {
-            self.queue.clear_channel();
-        }
-        if !self.queue.armed.get() {
-            self.queue.completions.request_notice();
-            self.queue.armed.set(true);
-        }
-        if self.queue.unsettled.get() > 0 {
-            self.queue.settle(SETTLE_POLLS);
-        }
-        let mut found = [Completion::EMPTY; 1];
-        let mut waiting = self.queue.found.borrow_mut();
-        if waiting.is_empty() && self.queue.take(&mut found) == 1 {
-            waiting.push_back(found[0]);
-        }
-        waiting.is_empty()
+        self.queue.channel.clear();
+        let mut quiet = true;
+        self.queue.channel.each(|queue| quiet &= queue.arm());
+        quiet && self.queue.found.borrow().is_empty()
     }
 
     fn park(&self, timeout: Duration) {
-        let mut events = [
-            PollFd::from_borrowed_fd(self.queue.completions.channel(), PollFlags::IN),
-            PollFd::new(&*self.queue.waker, PollFlags::IN),
-        ];
-        // A year is as good as for ever, and nothing overflows.
-        let seconds = timeout.as_secs().min(365 * 24 * 3600) as i64;
-        let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        if matches!(rustix::event::poll(&mut events, Some(&timeout)), Ok(0) | Err(Errno::INTR)) {
-            return;
-        }
-        let [channel, waker] = events.map(|event| event.revents().contains(PollFlags::IN));
-        if channel {
-            self.queue.completions.take_event();
-            self.queue.armed.set(false);
-        }
-        if waker {
-            let _ = rustix::io::read(&*self.queue.waker, &mut [0; 8]);
-        }
+        self.queue.channel.sleep(timeout);
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let waker = self.queue.waker.clone();
+        let waker = self.queue.channel.waker.clone();
         Arc::new(move || {
             // It fails only when it was rung 2^64 times before, and then the sleeper wakes anyway.
             let _ = rustix::io::write(&*waker, &1u64.to_ne_bytes());

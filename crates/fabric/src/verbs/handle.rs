@@ -266,10 +266,58 @@ impl Drop for Registration {
     }
 }
 
-/// A completion queue and the channel that tells a sleeper of completions.
-pub(crate) struct Completions {
+/// What tells a sleeper of completions: the queues made on it raise events there.
+pub(crate) struct CompletionChannel {
     device: Device,
-    channel: NonNull<ffi::CompChannel>,
+    raw: NonNull<ffi::CompChannel>,
+}
+
+// SAFETY: the library's objects may be used by every thread.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    pub(crate) fn new(device: &Device) -> Result<Self, FabricError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (device.opened.library.create_comp_channel)(device.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion channel"))?;
+        Ok(Self { device: device.clone(), raw })
+    }
+
+    /// What to wait for.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel is, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+
+    /// Takes an event, which must be there, or this blocks. Gives what [`Completions::is`] knows its queue by.
+    pub(crate) fn take_event(&self) -> Option<usize> {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let library = self.device.opened.library;
+        // SAFETY: the channel is ours. The queue is one that was made on it and lives, since the device forgets a queue's
+        // events when the queue is destroyed.
+        unsafe {
+            if (library.get_cq_event)(self.raw.as_ptr(), &raw mut queue, &raw mut context) != 0 {
+                return None;
+            }
+            (library.ack_cq_events)(queue, 1);
+        }
+        Some(queue as usize)
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: the queues made on it held it and are gone.
+        unsafe { (self.device.opened.library.destroy_comp_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion queue.
+pub(crate) struct Completions {
+    /// Dropped after the queue, which raises events on it.
+    channel: Arc<CompletionChannel>,
     raw: NonNull<ffi::Cq>,
     poll: unsafe extern "C" fn(*mut ffi::Cq, c_int, *mut ffi::Wc) -> c_int,
     request_notice: unsafe extern "C" fn(*mut ffi::Cq, c_int) -> c_int,
@@ -281,26 +329,20 @@ unsafe impl Send for Completions {}
 unsafe impl Sync for Completions {}
 
 impl Completions {
-    pub(crate) fn new(device: &Device, depth: usize) -> Result<Self, FabricError> {
-        let library = device.opened.library;
-        // SAFETY: the context is open.
-        let channel = unsafe { (library.create_comp_channel)(device.raw()) };
-        let channel = NonNull::new(channel).ok_or_else(|| failed("making a completion channel"))?;
-        let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-        // SAFETY: context and channel are open; no queue context is given.
-        let raw = unsafe { (library.create_cq)(device.raw(), depth, ptr::null_mut(), channel.as_ptr(), 0) };
-        let Some(raw) = NonNull::new(raw) else {
-            let error = failed("making a completion queue");
-            // SAFETY: nothing uses the channel.
-            unsafe { (library.destroy_comp_channel)(channel.as_ptr()) };
-            return Err(error);
-        };
+    pub(crate) fn new(channel: &Arc<CompletionChannel>, depth: usize) -> Result<Self, FabricError> {
+        let device = &channel.device;
         // SAFETY: the context is open.
         let operations = unsafe { &(*device.raw()).ops };
-        let (poll, notice) = (operations.poll_cq, operations.req_notify_cq);
         let absent = FabricError::Unsupported("the device's driver has no completion queues");
-        let (Some(poll), Some(request_notice)) = (poll, notice) else { return Err(absent) };
-        Ok(Self { device: device.clone(), channel, raw, poll, request_notice })
+        let (Some(poll), Some(request_notice)) = (operations.poll_cq, operations.req_notify_cq) else {
+            return Err(absent);
+        };
+        let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
+        let create = device.opened.library.create_cq;
+        // SAFETY: context and channel are open; no queue context is given.
+        let raw = unsafe { create(device.raw(), depth, ptr::null_mut(), channel.raw.as_ptr(), 0) };
+        let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion queue"))?;
+        Ok(Self { channel: channel.clone(), raw, poll, request_notice })
     }
 
     /// Takes completions; never blocks.
@@ -322,34 +364,12 @@ impl Completions {
     pub(crate) fn is(&self, element: usize) -> bool {
         self.raw.as_ptr() as usize == element
     }
-
-    /// What to wait for.
-    pub(crate) fn channel(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open as long as the channel is, which lives as long as `self`.
-        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
-    }
-
-    /// Takes an event from the channel, which must have one, or this blocks.
-    pub(crate) fn take_event(&self) {
-        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let library = self.device.opened.library;
-        // SAFETY: the channel is ours; the queue that comes back is ours, the only one on the channel.
-        unsafe {
-            if (library.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context) == 0 {
-                (library.ack_cq_events)(queue, 1);
-            }
-        }
-    }
 }
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        let library = self.device.opened.library;
         // SAFETY: queue pairs that feed the queue held it and are gone; all events were acknowledged.
-        unsafe {
-            (library.destroy_cq)(self.raw.as_ptr());
-            (library.destroy_comp_channel)(self.channel.as_ptr());
-        }
+        unsafe { (self.channel.device.opened.library.destroy_cq)(self.raw.as_ptr()) };
     }
 }
 

@@ -38,7 +38,7 @@ use crate::{
 use device::Chosen;
 use events::Events;
 use facts::PairFacts;
-use handle::{Completions, Domain, Pair};
+use handle::{CompletionChannel, Completions, Domain, Pair};
 use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
@@ -168,7 +168,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
 /// The largest inline payload that a queue pair is granted.
 fn inline_bytes_max(chosen: &Chosen) -> Result<usize, FabricError> {
     let domain = Domain::new(&chosen.device)?;
-    let queue = Completions::new(&chosen.device, 2)?;
+    let queue = Completions::new(&Arc::new(CompletionChannel::new(&chosen.device)?), 2)?;
     let granted = |&bytes: &usize| {
         let capacity = ffi::QpCap {
             max_send_wr: 1,
@@ -202,6 +202,15 @@ impl Nic for VerbsNic {
     fn create_completion_queue(&self, depth: usize) -> Result<VerbsCompletionQueue, FabricError> {
         checks::completions(depth, self.properties())?;
         VerbsCompletionQueue::create(&self.chosen().device, depth)
+    }
+
+    fn create_completion_queue_beside(
+        &self,
+        other: &VerbsCompletionQueue,
+        depth: usize,
+    ) -> Result<VerbsCompletionQueue, FabricError> {
+        checks::completions(depth, self.properties())?;
+        other.beside(depth)
     }
 
     fn create_queue_pair(

@@ -110,7 +110,7 @@ impl<N: Nic> Fixture<N> {
     }
 }
 
-/// A queue pair with a completion queue for each of its queues, and what was polled but not yet looked at.
+/// A queue pair with a completion queue for each of its queues, one beside the other, and what was polled but not yet looked at.
 pub struct End<N: Nic> {
     pub nic: N,
     pub link: N::Link,
@@ -127,8 +127,9 @@ impl<N: Nic> End<N> {
     pub fn new(nic: &N, link: &N::Link, config: &QueuePairConfig) -> Self {
         // One completion more than there can be work, so that nothing overflows here.
         let sends = nic.create_completion_queue(config.send_depth + 1).expect("a completion queue for sends");
-        let receives =
-            nic.create_completion_queue(config.receive_depth + 1).expect("a completion queue for receives");
+        let receives = nic
+            .create_completion_queue_beside(&sends, config.receive_depth + 1)
+            .expect("a completion queue for receives");
         let queue_pair = nic.create_queue_pair(link, config, &sends, &receives).expect("a queue pair");
         Self {
             nic: nic.clone(),

@@ -26,7 +26,10 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "park::prepare_refuses_when_something_has_arrived_over_ud" => |f| prepare_refuses(f, Ud),
         "park::ends_at_once_when_something_arrives_after_prepare" => arrives_after_prepare,
         "park::a_message_wakes_a_sleeper" => a_message_wakes_a_sleeper,
-        "park::a_completion_wakes_a_sleeper" => a_completion_wakes_a_sleeper,
+        "park::a_completion_wakes_a_sleeper" => |f| a_completion_wakes_a_sleeper(f, |end| &end.sends),
+        "park::a_completion_wakes_a_sleeper_on_a_queue_beside" =>
+            |f| a_completion_wakes_a_sleeper(f, |end| &end.receives),
+        "park::a_completion_that_nobody_polls_keeps_nobody_awake" => an_unpolled_completion,
         "park::a_waker_wakes_a_sleeper" => a_waker_wakes_a_sleeper,
         "park::a_waker_called_before_is_not_lost" => a_waker_called_before_is_not_lost,
         "park::closing_wakes_a_sleeper" => closing_wakes_a_sleeper,
@@ -165,7 +168,7 @@ fn a_message_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {
     ends_in_time(move || play(&far, false), move || play(&near, true));
 }
 
-fn a_completion_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {
+fn a_completion_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>, bed: fn(&End<N>) -> &N::CompletionQueue) {
     // A sender sleeps until its SEND, for which nobody has posted a RECV yet, is acknowledged.
     let config = fixture.config(Rc);
     let (nic, far) = (fixture.nic.clone(), fixture.far.clone());
@@ -182,8 +185,8 @@ fn a_completion_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {
                         assert_eq!((sent.id, sent.status), (round, Status::Success));
                         break;
                     }
-                    if end.sends.prepare() {
-                        end.sends.park(NIGHT);
+                    if bed(&end).prepare() {
+                        bed(&end).park(NIGHT);
                     }
                 }
             }
@@ -203,6 +206,31 @@ fn a_completion_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {
             });
         },
     );
+}
+
+fn an_unpolled_completion<N: Nic>(fixture: &mut Fixture<N>) {
+    let region = fixture.region(4096, Access::Local);
+    let mut duo = fixture.duo(Rc);
+    for round in 0..3 {
+        duo.far.receive(round, &region, 0, 64);
+        duo.near.post(&send(round));
+        wait("the SEND to arrive", || {
+            duo.far.poll();
+            duo.far.take_received()
+        });
+    }
+    // Nobody polls for the SENDs' completions, of which one more may come at any time.
+    let mut sleeps = 0;
+    wait("a sleep", || {
+        if duo.near.receives.prepare() {
+            duo.near.receives.park(Duration::from_millis(1));
+            sleeps += 1;
+        }
+        (sleeps == 10).then_some(())
+    });
+    for round in 0..3 {
+        duo.sent_well(round, Opcode::Send);
+    }
 }
 
 fn a_waker_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {

@@ -146,6 +146,9 @@ impl Nic for ScriptedNic {
     fn create_completion_queue(&self, _: usize) -> Result<Queue, FabricError> {
         Ok(Queue(self.clone()))
     }
+    fn create_completion_queue_beside(&self, _: &Queue, _: usize) -> Result<Queue, FabricError> {
+        Ok(Queue(self.clone()))
+    }
     fn create_queue_pair(
         &self,
         _: &ScriptedLink,

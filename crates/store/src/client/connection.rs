@@ -59,8 +59,8 @@ impl<N: Nic> Connection<N> {
         let Answer::Welcome(manifest) = answer else { return Err(unexpected(&link)) };
         check(&manifest, &link)?;
         let window = config.window.clamp(1, manifest.window.into());
-        let mut remote =
-            Remote::new(hub.nic(), &link, RemoteConfig { window: 4 * window, ..RemoteConfig::default() })?;
+        let reads = RemoteConfig { window: 4 * window, ..RemoteConfig::default() };
+        let mut remote = hub.with_queue(|queue| Remote::beside(queue, hub.nic(), &link, reads))?;
         let (answer, mut facts) = ask(&link, &Ask::OpenReads, vec![remote.facts(&link)?], config.patience)?;
         let (Answer::Reads, Some(theirs)) = (answer, facts.pop()) else { return Err(unexpected(&link)) };
         remote.connect(theirs)?;

@@ -27,12 +27,14 @@ use counters::count;
 use locus_fabric::{Address, Nic};
 use locus_index::{Counters, Key, PartitionId};
 use locus_rpc::{Channel, Hub, RpcError};
-use locus_runtime::{Clock, Idle, MonotonicClock, block_on};
+use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     pin::pin,
     rc::Rc,
+    sync::Arc,
+    time::Duration,
 };
 
 /// The shortest pause between two attempts to connect again, in nanoseconds.
@@ -144,8 +146,8 @@ impl<N: Nic> Client<N> {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         // A nested call would find the idle state in use, and makes its own.
         match self.idle.try_borrow_mut() {
-            Ok(mut idle) => block_on(future, &self.hub, &mut idle),
-            Err(_) => block_on(future, &self.hub, &mut Idle::default()),
+            Ok(mut idle) => block_on(future, self, &mut idle),
+            Err(_) => block_on(future, self, &mut Idle::default()),
         }
     }
 
@@ -292,6 +294,26 @@ impl<N: Nic> Client<N> {
         if connection.as_ref().is_some_and(|current| Rc::ptr_eq(current, lost)) {
             *connection = None;
         }
+    }
+}
+
+/// Sleeps until an answer or a READ of this client arrives, whichever server it is from.
+impl<N: Nic> Park for Client<N> {
+    fn prepare(&self) -> bool {
+        for server in &self.servers {
+            if let Some(connection) = &*server.connection.borrow() {
+                connection.remote.ring();
+            }
+        }
+        self.hub.prepare()
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.hub.park(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.hub.waker()
     }
 }
 

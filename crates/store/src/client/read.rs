@@ -119,7 +119,7 @@ impl<N: Nic> Client<N> {
             |_, ()| (),
             |turns| {
                 if turns > TURNS {
-                    idle.step(&self.hub);
+                    idle.step(self);
                 } else {
                     idle.reset();
                 }
