@@ -376,7 +376,7 @@ impl Load {
         self.check(operation, value);
     }
 
-    /// A put, an insert or a read-modify-write finished.
+    /// A put, an insert or a read-modify-write finished, or anything that brings no value.
     #[inline]
     pub fn stored(&self, operation: &Operation) {
         self.finish(operation);

@@ -11,6 +11,7 @@
 mod address;
 mod checks;
 mod copy;
+pub mod echo;
 mod error;
 mod mapping;
 mod nic;

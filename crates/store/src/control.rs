@@ -39,6 +39,12 @@ pub enum Ask {
     OpenStaging,
     /// Asks for statistics. Answered by [`Answer::Statistics`].
     Statistics,
+    /// Makes the link one for bare echoes (`locus_fabric::echo`) and nothing else; with the facts of the client's end.
+    /// Answered by [`Answer::Echo`].
+    OpenEcho {
+        /// By WRITEs, not by SENDs.
+        writes: bool,
+    },
 }
 
 /// What a server answers.
@@ -64,6 +70,8 @@ pub enum Answer {
     },
     /// Statistics.
     Statistics(Statistics),
+    /// Echoes are answered from now on; with the facts of the server's end.
+    Echo,
 }
 
 /// What a client must know of a server to read its memory and to send it requests.

@@ -9,7 +9,7 @@ use clap::Args;
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
 use locus_store::{DESIGNS, Design};
 use std::path::PathBuf;
-use system::{Gets, LocusStarter, Place};
+use system::{Gets, LocusStarter, Place, Raw};
 
 /// What to measure. The defaults are those of a quick look.
 #[derive(Args, Debug)]
@@ -27,7 +27,8 @@ pub struct BenchArgs {
     /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
     #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
     fabric: String,
-    /// Beside pilaf, bare READs of the same sizes at random places of the same memory: the limit under a get
+    /// Beside the designs, the limits under their gets and puts: bare READs at random places of the same memory (with
+    /// workload c), and echoes by WRITE and by SEND as long as requests and replies
     #[arg(long)]
     raw: bool,
     /// Beside each design, gets in batches as wide as the window, by get_many
@@ -167,9 +168,15 @@ impl BenchArgs {
                 starters.push(Box::new(LocusStarter { design, gets, place: place.clone() }));
             }
         }
+        if self.raw && self.verify {
+            bail!("--raw carries no values that could be verified: leave --verify out");
+        }
         if self.raw {
             let design = Design::find("pilaf").expect("a row of the table");
-            starters.push(Box::new(LocusStarter { design, gets: Gets::Raw, place }));
+            let gets_alone = self.workload.iter().all(|&workload| workload == Workload::C);
+            for &raw in if gets_alone { &Raw::ALL[..] } else { &Raw::ECHOES } {
+                starters.push(Box::new(LocusStarter { design, gets: Gets::Raw(raw), place: place.clone() }));
+            }
         }
         Ok(starters)
     }

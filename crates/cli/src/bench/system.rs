@@ -4,7 +4,13 @@ use locus_bench::{
     BenchError, BenchOptions, Counters, Kind, Label, Load, Next, ServerProcess, Starter, System, Target,
     process::PrivateDirectory,
 };
-use locus_fabric::{Address, Nic, shm::ShmNic, verbs::VerbsNic};
+use locus_fabric::{
+    Address, Nic,
+    echo::{EchoClient, EchoVerb},
+    shm::ShmNic,
+    verbs::VerbsNic,
+};
+use locus_rpc::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use locus_runtime::{LANES_MAX, interleave_async, yield_now};
 use locus_store::{Client, ClientConfig, Design, Locus, RawReads, StoreError};
 use std::{
@@ -12,8 +18,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Records that the raw READs go round.
+/// Records that the raw READs go round: of memory at hand, where how many there are decides how many are cached, and of
+/// memory across a wire, where each takes several round trips to find.
 const RAW_ROWS: usize = 1 << 20;
+const RAW_ROWS_AFAR: usize = 1 << 12;
 
 /// Which server.
 #[derive(Clone, Debug)]
@@ -65,8 +73,28 @@ pub(super) enum Gets {
     Single,
     /// As many at once as the window is wide, by `get_many`.
     Many,
-    /// By bare READs.
-    Raw,
+    /// Not at all: bare verbs of the same sizes.
+    Raw(Raw),
+}
+
+/// Bare verbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Raw {
+    /// A READ of a row, and the READ of the extent that it points to.
+    Reads,
+    /// One READ as long as a reply, always of the same bytes.
+    Read,
+    /// A message as long as a request and one as long as a reply, by WRITE.
+    WriteEcho,
+    /// The same by SEND.
+    SendEcho,
+}
+
+impl Raw {
+    /// With gets alone.
+    pub(super) const ALL: [Self; 4] = [Self::Reads, Self::Read, Self::WriteEcho, Self::SendEcho];
+    /// With puts among them.
+    pub(super) const ECHOES: [Self; 2] = [Self::WriteEcho, Self::SendEcho];
 }
 
 impl Starter for LocusStarter {
@@ -74,7 +102,10 @@ impl Starter for LocusStarter {
         let name = match self.gets {
             Gets::Single => self.design.name.to_owned(),
             Gets::Many => format!("{} get_many", self.design.name),
-            Gets::Raw => "raw READs".to_owned(),
+            Gets::Raw(Raw::Reads) => "raw READs".to_owned(),
+            Gets::Raw(Raw::Read) => "raw READ".to_owned(),
+            Gets::Raw(Raw::WriteEcho) => "WRITE echo".to_owned(),
+            Gets::Raw(Raw::SendEcho) => "SEND echo".to_owned(),
         };
         Label::new(&name, self.place.fabric())
     }
@@ -174,8 +205,9 @@ impl<N: Nic> System for Running<N> {
         Ok(Box::new(Connected {
             client: self.client()?,
             gets: self.gets,
+            raw_rows: if self.nic.properties().reads_at_once { RAW_ROWS } else { RAW_ROWS_AFAR },
             raw_seed: client as u64 + 1,
-            raw_reads: OnceCell::new(),
+            bare: OnceCell::new(),
             key_bytes: self.key_bytes,
         }))
     }
@@ -197,23 +229,45 @@ impl<N: Nic> System for Running<N> {
 struct Connected<N: Nic> {
     client: Client<N>,
     gets: Gets,
+    raw_rows: usize,
     raw_seed: u64,
     /// Made in the first phase, which is the warm-up: finding the rows takes its time.
-    raw_reads: OnceCell<RawReads<N>>,
+    bare: OnceCell<Bare<N>>,
     key_bytes: usize,
+}
+
+/// What bare verbs go through.
+enum Bare<N: Nic> {
+    Reads(RawReads<N>),
+    Read(RawReads<N>),
+    Echo(Box<EchoClient<N>>),
+}
+
+impl<N: Nic> Bare<N> {
+    fn new(client: &Client<N>, raw: Raw, rows: usize, seed: u64) -> Result<Self, StoreError> {
+        Ok(match raw {
+            Raw::Reads => Self::Reads(client.raw_reads(rows, seed)?),
+            Raw::Read => Self::Read(client.raw_reads(rows, seed)?),
+            Raw::WriteEcho => Self::Echo(Box::new(client.echoes(EchoVerb::Write)?)),
+            Raw::SendEcho => Self::Echo(Box::new(client.echoes(EchoVerb::Send)?)),
+        })
+    }
 }
 
 impl<N: Nic> Target for Connected<N> {
     fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
         let client = &self.client;
-        if self.gets == Gets::Raw && !load.is_filling() && self.raw_reads.get().is_none() {
-            let _ = self.raw_reads.set(client.raw_reads(RAW_ROWS, self.raw_seed).map_err(said)?);
+        if let Gets::Raw(raw) = self.gets
+            && !load.is_filling()
+            && self.bare.get().is_none()
+        {
+            let _ = self.bare.set(Bare::new(client, raw, self.raw_rows, self.raw_seed).map_err(said)?);
         }
-        let raw = self.raw_reads.get().filter(|_| !load.is_filling());
+        let bare = self.bare.get().filter(|_| !load.is_filling());
         let lanes = load.window().min(LANES_MAX);
-        let lane = || Lane { client, load, raw, key_bytes: self.key_bytes };
+        let lane = || Lane { client, load, bare, key_bytes: self.key_bytes };
         match (lanes, self.gets) {
-            (1, Gets::Raw) => client.block_on(lane().run()),
+            (1, Gets::Raw(_)) => client.block_on(lane().run()),
             (1, _) => lane().run_alone(),
             (_, Gets::Many) => lane().run_batches(lanes),
             _ => {
@@ -234,7 +288,7 @@ impl<N: Nic> Target for Connected<N> {
         let reads = [&effort.rows_read, &effort.rows_read_again, &effort.extents_read, &effort.entries_read];
         let again = [&effort.rows_unverified, &effort.extents_unverified, &effort.second_passes_failed];
         let sum = |counters: &[&std::cell::Cell<u64>]| counters.iter().map(|counter| counter.get()).sum();
-        let at_client = self.client.reads() == Locus::Client && self.gets != Gets::Raw;
+        let at_client = self.client.reads() == Locus::Client && !matches!(self.gets, Gets::Raw(_));
         Counters {
             reads: at_client.then(|| sum(&reads)),
             retries: Some(sum(&again) + self.client.counters().fallbacks.get()),
@@ -246,7 +300,7 @@ impl<N: Nic> Target for Connected<N> {
 struct Lane<'a, N: Nic> {
     client: &'a Client<N>,
     load: &'a Load,
-    raw: Option<&'a RawReads<N>>,
+    bare: Option<&'a Bare<N>>,
     key_bytes: usize,
 }
 
@@ -327,24 +381,20 @@ impl<N: Nic> Lane<'_, N> {
     #[inline]
     async fn perform(&self, operation: &locus_bench::Operation) -> Result<(), StoreError> {
         let (client, load) = (self.client, self.load);
-        match (operation.kind(), self.raw) {
-            (Kind::Get, None) => {
+        if let Some(bare) = self.bare {
+            return self.perform_bare(bare, operation).await;
+        }
+        match operation.kind() {
+            Kind::Get => {
                 if client.get(operation.key(), |value| load.found(operation, value)).await?.is_none() {
                     load.missing(operation);
                 }
             }
-            (Kind::Get, Some(raw)) => {
-                let begin = locus_index::HEADER_BYTES + self.key_bytes;
-                let value = |bytes: &[u8]| {
-                    load.found(operation, bytes.get(begin..begin + load.value_bytes()).unwrap_or_default());
-                };
-                raw.read(load.window() > 1, value).await?;
-            }
-            (Kind::Put | Kind::Insert, None) => {
+            Kind::Put | Kind::Insert => {
                 client.put(operation.key(), operation.value()).await?;
                 load.stored(operation);
             }
-            (Kind::ReadModifyWrite, None) => {
+            Kind::ReadModifyWrite => {
                 if client.get(operation.key(), |value| load.fetched(operation, value)).await?.is_none() {
                     load.missing(operation);
                     return Ok(());
@@ -352,8 +402,38 @@ impl<N: Nic> Lane<'_, N> {
                 client.put(operation.key(), operation.value()).await?;
                 load.stored(operation);
             }
-            (_, Some(_)) => return Err(StoreError::Config("raw READs store nothing: use workload c".into())),
         }
+        Ok(())
+    }
+
+    /// Bare verbs of the operation's sizes.
+    #[inline]
+    async fn perform_bare(
+        &self,
+        bare: &Bare<N>,
+        operation: &locus_bench::Operation,
+    ) -> Result<(), StoreError> {
+        let (load, in_turns) = (self.load, self.load.window() > 1);
+        let request_bytes = REQUEST_HEADER_BYTES + self.key_bytes;
+        let value_bytes = load.value_bytes();
+        match (operation.kind(), bare) {
+            (Kind::Get, Bare::Reads(raw)) => {
+                let begin = locus_index::HEADER_BYTES + self.key_bytes;
+                let value = |bytes: &[u8]| {
+                    load.found(operation, bytes.get(begin..begin + value_bytes).unwrap_or_default());
+                };
+                return raw.read(in_turns, value).await;
+            }
+            (Kind::Get, Bare::Read(raw)) => raw.read_one(in_turns, REPLY_HEADER_BYTES + value_bytes).await?,
+            (Kind::Get, Bare::Echo(echo)) => {
+                echo.call(request_bytes, REPLY_HEADER_BYTES + value_bytes).await?;
+            }
+            (Kind::Put | Kind::Insert, Bare::Echo(echo)) => {
+                echo.call(request_bytes + value_bytes, REPLY_HEADER_BYTES).await?;
+            }
+            _ => return Err(StoreError::Config("bare verbs do not read, modify and write".into())),
+        }
+        load.stored(operation);
         Ok(())
     }
 }

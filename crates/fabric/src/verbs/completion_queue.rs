@@ -152,10 +152,11 @@ impl Queue {
         while taken < into.len() {
             let wanted = (into.len() - taken).min(BATCH);
             let count = self.completions.poll(&mut batch[..wanted]);
-            if count > 0 {
-                // What the device stored before it completed is there for plain loads.
-                fence(Ordering::Acquire);
+            if count == 0 {
+                break;
             }
+            // What the device stored before it completed is there for plain loads.
+            fence(Ordering::Acquire);
             let members = self.members.borrow();
             for wc in &batch[..count] {
                 if let Some(completion) = understand(&members, wc) {

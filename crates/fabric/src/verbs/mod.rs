@@ -48,6 +48,8 @@ use std::{
 const SOFTWARE_VENDOR: u32 = 0xFF_FFFF;
 /// The deepest queues that are offered, whatever the device has.
 const QUEUE_DEPTH_MAX: usize = 8 << 10;
+/// What NICs have; a device that would take more keeps state for each in every queue pair.
+const READS_OUTSTANDING_MAX: usize = 16;
 /// The largest message and the largest transfer that are offered: what larger ones take would hold others up.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const TRANSFER_BYTES_MAX: usize = 16 << 20;
@@ -110,7 +112,7 @@ impl VerbsNic {
 
     /// How many READs and atomics of one queue pair are answered at a time.
     fn reads_answered_max(&self) -> u8 {
-        self.chosen().attributes.max_qp_rd_atom.clamp(0, 255) as u8
+        self.chosen().attributes.max_qp_rd_atom.clamp(0, READS_OUTSTANDING_MAX as i32) as u8
     }
 
     /// The way to a peer's port.
@@ -158,7 +160,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
         transfer_bytes_max: chosen.message_bytes_max.min(TRANSFER_BYTES_MAX),
         queue_depth_max: positive(attributes.max_qp_wr).min(completions_max).min(QUEUE_DEPTH_MAX),
         completions_max,
-        reads_outstanding_max: positive(reads).min(255),
+        reads_outstanding_max: positive(reads).min(READS_OUTSTANDING_MAX),
         loses_messages: true,
         prefetches: false,
         reads_at_once: false,

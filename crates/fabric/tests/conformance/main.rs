@@ -12,6 +12,7 @@ mod at_once;
 mod atomics;
 mod datagram;
 mod declared;
+mod echo;
 mod failure;
 mod fixture;
 mod hostile;
@@ -119,6 +120,7 @@ fn cases<N: Nic>() -> Vec<Case<N>> {
         threads::cases(),
         park::cases(),
         links::cases(),
+        echo::cases(),
         hostile::cases(),
         resources::cases(),
     ];

@@ -5,7 +5,10 @@ use crate::{
     StoreError,
     control::{self, Answer, Ask, Manifest, Statistics},
 };
-use locus_fabric::{Facts, Link, Nic};
+use locus_fabric::{
+    Facts, Link, Nic,
+    echo::{EchoClient, EchoEnd, EchoVerb},
+};
 use locus_index::{
     PARTITIONS, PartitionId,
     cuckoo::{Table, Tables},
@@ -54,10 +57,7 @@ impl<N: Nic> Connection<N> {
     ) -> Result<Self, StoreError> {
         // Sequences begin anew with a channel, so channels that do not go on need a session of their own.
         let session = lost.map_or_else(super::random, |lost| Ok(lost.session))?;
-        let hello = Ask::Hello { token: config.token.clone(), session, design: config.design.clone() };
-        let (answer, _) = ask(&link, &hello, Vec::new(), config.patience)?;
-        let Answer::Welcome(manifest) = answer else { return Err(unexpected(&link)) };
-        check(&manifest, &link)?;
+        let manifest = say_hello(&link, config, session)?;
         let window = config.window.clamp(1, manifest.window.into());
         let reads = RemoteConfig { window: 4 * window, ..RemoteConfig::default() };
         let mut remote = hub.with_queue(|queue| Remote::beside(queue, hub.nic(), &link, reads))?;
@@ -225,6 +225,34 @@ impl<N: Nic> Connection<N> {
     fn ask(&self, ask_: &Ask, facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
         ask(&self.link, ask_, facts, self.patience)
     }
+}
+
+/// The handshake of every link.
+fn say_hello<L: Link>(link: &L, config: &ClientConfig, session: u128) -> Result<Manifest, StoreError> {
+    let hello = Ask::Hello { token: config.token.clone(), session, design: config.design.clone() };
+    let (answer, _) = ask(link, &hello, Vec::new(), config.patience)?;
+    let Answer::Welcome(manifest) = answer else { return Err(unexpected(link)) };
+    check(&manifest, link)?;
+    Ok(manifest)
+}
+
+/// Opens bare echoes over a fresh link.
+pub(super) fn open_echo<N: Nic>(
+    hub: &Hub<N>,
+    link: &N::Link,
+    config: &ClientConfig,
+    verb: EchoVerb,
+) -> Result<EchoClient<N>, StoreError> {
+    say_hello(link, config, super::random()?)?;
+    let completions = EchoEnd::<N>::COMPLETIONS;
+    let queue = hub.with_queue(|queue| hub.nic().create_completion_queue_beside(queue, completions))?;
+    let mut end = EchoEnd::new(hub.nic(), link, queue, verb)?;
+    let open = Ask::OpenEcho { writes: verb == EchoVerb::Write };
+    let (Answer::Echo, theirs) = ask(link, &open, end.facts()?, config.patience)? else {
+        return Err(unexpected(link));
+    };
+    end.connect(theirs)?;
+    Ok(EchoClient::new(end))
 }
 
 /// Asks a question on the link and waits for the answer.

@@ -1,8 +1,15 @@
-//! The limit under a get: two dependent READs of the same sizes, at random places of the same memory, and nothing else.
+//! The limits under gets and puts: two dependent READs of the same sizes, or one, at random places of the same memory, and
+//! bare echoes.
 
-use super::{Client, connection::Connection};
+use super::{
+    Client,
+    connection::{self, Connection},
+};
 use crate::StoreError;
-use locus_fabric::Nic;
+use locus_fabric::{
+    Nic,
+    echo::{EchoClient, EchoVerb},
+};
 use locus_index::{
     LookupError, PARTITIONS, PartitionId,
     cuckoo::{ROW_BYTES, Row, State},
@@ -41,6 +48,15 @@ impl<N: Nic> Client<N> {
         }
         let scratch = RefCell::new(Box::new([0; SCRATCH_BYTES]));
         Ok(RawReads { connection, rows, next: Cell::new(0), scratch, nothing: std::hint::black_box(0) })
+    }
+
+    /// Bare echoes with the first server, over a link of their own.
+    pub fn echoes(&self, verb: EchoVerb) -> Result<EchoClient<N>, StoreError> {
+        let Some(address) = &self.servers[0].address else {
+            return Err(StoreError::Config("a server in this process answers no echoes".into()));
+        };
+        let link = self.hub.nic().connect(address)?;
+        connection::open_echo(&self.hub, &link, &self.config, verb)
     }
 
     async fn full_rows(
@@ -113,6 +129,18 @@ impl<N: Nic> RawReads<N> {
             return Err(refused());
         }
         Ok(self.taken(bytes, found))
+    }
+
+    /// One READ of so many bytes (at most 4 KiB), always of the same ones: what the fabric takes and memory does not.
+    #[inline]
+    pub async fn read_one(&self, in_turns: bool, bytes: usize) -> Result<(), StoreError> {
+        let (row, remote) = (self.rows[0], &self.connection.remote);
+        // Aligned, so that it does not reach beyond the region.
+        let bytes = bytes.clamp(1, 4096);
+        let at = Pointer::new(row.region(), row.offset() & !(bytes.next_power_of_two() - 1));
+        let _overlap = (in_turns && !remote.reads_at_once()).then(|| remote.overlap());
+        std::hint::black_box(&*remote.read(at, bytes).await?);
+        Ok(())
     }
 
     #[inline]

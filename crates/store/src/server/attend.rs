@@ -8,8 +8,12 @@ use crate::{
     StoreError,
     control::{self, Answer, Ask},
 };
-use locus_fabric::{Access, Facts, Link, Nic, PagePolicy, QueuePair, QueuePairConfig};
+use locus_fabric::{
+    Access, Facts, Link, Nic, PagePolicy, QueuePair, QueuePairConfig,
+    echo::{EchoEnd, EchoServer, EchoVerb},
+};
 use locus_rpc::SessionId;
+use locus_runtime::Idle;
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::{Duration, Instant},
@@ -19,6 +23,9 @@ use std::{
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 /// How many large values of one client may be on their way.
 const STAGING_SLOTS: usize = 2;
+
+/// How long a server of echoes sleeps at most while messages may come without a completion.
+const ECHO_NAP: Duration = Duration::from_micros(50);
 
 /// How many regions one answer tells of: a message carries 240 descriptors at most.
 const REGIONS_PER_ANSWER: usize = 128;
@@ -31,6 +38,8 @@ pub(super) struct Attendant<N: Nic> {
     passive: Vec<(N::CompletionQueue, N::QueuePair)>,
     staging: Option<N::Region>,
     session: Option<SessionId>,
+    /// The client only wants echoes.
+    echo: Option<EchoServer<N>>,
 }
 
 impl<N: Nic> Drop for Attendant<N> {
@@ -62,6 +71,9 @@ impl<N: Nic> Attendant<N> {
             if let Some((message, facts)) = self.link.receive(LOOK_AROUND)? {
                 let (answer, facts) = self.answer(&message, facts)?;
                 self.link.send(&control::encode(&answer), facts)?;
+                if let Some(echo) = self.echo.take() {
+                    return self.answer_echoes(echo);
+                }
             } else if self.session.is_none() && arrived.elapsed() > HELLO_PATIENCE {
                 return Err(self.broken("it connected and said nothing"));
             }
@@ -85,6 +97,7 @@ impl<N: Nic> Attendant<N> {
             }
             Ask::OpenStaging => self.open_staging(),
             Ask::Statistics => Ok((Answer::Statistics(self.shared.statistics()), Vec::new())),
+            Ask::OpenEcho { writes } => self.open_echo(writes, facts),
         }
     }
 
@@ -164,6 +177,31 @@ impl<N: Nic> Attendant<N> {
         Ok((Answer::Staging { place_bytes: place_bytes as u32 }, vec![facts]))
     }
 
+    fn open_echo(&mut self, writes: bool, facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
+        let nic = &self.shared.nic;
+        let queue = nic.create_completion_queue(EchoEnd::<N>::COMPLETIONS)?;
+        let verb = if writes { EchoVerb::Write } else { EchoVerb::Send };
+        let mut end = EchoEnd::new(nic, &self.link, queue, verb)?;
+        let ours = end.facts()?;
+        end.connect(facts)?;
+        self.echo = Some(EchoServer::new(end));
+        Ok((Answer::Echo, ours))
+    }
+
+    /// Answers echoes until the client is gone or the server stops.
+    fn answer_echoes(&self, mut echo: EchoServer<N>) -> Result<(), StoreError> {
+        let mut idle = Idle::default();
+        idle.naps(echo.comes_silently().then_some(ECHO_NAP));
+        while self.link.alive() && !self.shared.stopping.load(Ordering::Relaxed) {
+            if echo.turn()? > 0 {
+                idle.reset();
+            } else {
+                idle.step(echo.queue());
+            }
+        }
+        Ok(())
+    }
+
     fn broken(&self, what: &str) -> StoreError {
         StoreError::Protocol { peer: self.link.peer(), what: what.into() }
     }
@@ -178,7 +216,7 @@ impl<N: Nic> Arrival<N> {
     pub(super) fn run(self) {
         let Self(shared, link, client) = self;
         let mut attendant =
-            Attendant { shared, link, client, passive: Vec::new(), staging: None, session: None };
+            Attendant { shared, link, client, passive: Vec::new(), staging: None, session: None, echo: None };
         let Err(error) = attendant.attend() else { return };
         let reason = match error {
             StoreError::Fabric(locus_fabric::FabricError::PeerLost { .. }) => return,
