@@ -463,6 +463,8 @@ impl<N: Nic> Inner<N> {
                 self.counters.resent += u64::from(slot.ever_sent);
                 slot.ever_sent = true;
                 slot.phase = Phase::Sent;
+                // The core must not sleep before the doorbell has rung.
+                channel.hub.note_news();
             }
             Err(PostError::SendQueueFull(_)) => {
                 self.counters.send_waits += 1;
@@ -472,7 +474,8 @@ impl<N: Nic> Inner<N> {
         }
     }
 
-    /// Posts a frame, and rings at once: a request that waits for its doorbell waits for its reply longer.
+    /// Posts a frame. A request alone is started at once; with others under way there may be more to post in this turn, and
+    /// the doorbell rings for all of them when the first of them looks for its reply (doorbell batching, Kalia §2.2.2).
     #[inline]
     fn post(
         &mut self,
@@ -497,7 +500,7 @@ impl<N: Nic> Inner<N> {
             map_epoch: request.map_epoch,
         };
         outbox.send(&[&header.encode(), request.key, value])?;
-        outbox.ring()
+        if self.window.is_alone() { outbox.ring() } else { Ok(()) }
     }
 
     /// Brings the value to a place of the staging region, and posts the WRITEs and then the frame: a queue pair carries
@@ -535,6 +538,9 @@ impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
     #[inline]
     fn drive(&mut self, hub: &Hub<N>, member: u16) -> bool {
+        if let Some(Err(error)) = self.outbox.as_mut().map(Outbox::ring) {
+            self.lose(Loss::Refused(error));
+        }
         let any = hub.drain(member, |completion| self.complete(completion));
         if !any {
             self.counters.empty_polls += 1;

@@ -103,7 +103,13 @@ impl<N: Nic> Hub<N> {
         action(&self.inner.borrow().queue)
     }
 
-    /// Puts what has completed into the mailboxes, and says whether any mail came since this was asked last.
+    /// Something has happened that a core looks at before it sleeps.
+    #[inline]
+    pub(crate) fn note_news(&self) {
+        self.inner.borrow_mut().news = true;
+    }
+
+    /// Puts what has completed into the mailboxes, and says whether there was any news since this was asked last.
     fn sort(&self) -> bool {
         let inner = &mut *self.inner.borrow_mut();
         let count = inner.queue.poll(&mut inner.batch);

@@ -82,6 +82,12 @@ impl Window {
         Some(index)
     }
 
+    /// Whether one slot is in use and no other.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.free.len() + 1 == self.slots.len()
+    }
+
     /// Takes the reply out of a slot, which stays in use: status, version, and the frame with its length.
     #[inline]
     pub fn lend(&mut self, index: u32) -> (u8, u64, Box<[u8]>, usize) {

@@ -7,11 +7,16 @@
 //! that is so, it spins hardly at all, since it would only keep the peer from answering.
 
 use crate::Park;
-use std::time::{Duration, Instant};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 /// A yield that takes longer has let somebody else run: two switches between threads take more, and a yield on a core
-/// that nobody else wants takes a fraction.
+/// that nobody else wants takes a fraction. At least, and at least so many times the simplest system call, which is what
+/// counts where the processor is emulated.
 const CROWDED_YIELD: Duration = Duration::from_nanos(1500);
+const CROWDED_YIELD_CALLS: u32 = 8;
 /// The empty polls that a core spins through while others want it.
 const CROWDED_SPINS: u32 = 4;
 
@@ -105,7 +110,7 @@ impl Idle {
             self.empty += 1;
             let start = Instant::now();
             std::thread::yield_now();
-            self.crowded = start.elapsed() > CROWDED_YIELD;
+            self.crowded = start.elapsed() > crowded_yield();
             return Rest::Yielded;
         }
         if !park.prepare() {
@@ -115,6 +120,20 @@ impl Idle {
         park.park(longest.min(self.policy.tick).min(self.nap.unwrap_or(Duration::MAX)));
         Rest::Slept
     }
+}
+
+/// A yield that takes longer has let somebody else run.
+fn crowded_yield() -> Duration {
+    static LIMIT: OnceLock<Duration> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let call = || {
+            let start = Instant::now();
+            std::hint::black_box(std::os::unix::process::parent_id());
+            start.elapsed()
+        };
+        let quickest = (0..16).map(|_| call()).min().unwrap_or_default();
+        CROWDED_YIELD.max(quickest * CROWDED_YIELD_CALLS)
+    })
 }
 
 impl Default for Idle {
