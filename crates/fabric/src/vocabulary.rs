@@ -92,6 +92,8 @@ pub struct Properties {
     pub reads_outstanding_max: usize,
     /// Whether messages over UC and UD can be lost although the receiver was ready.
     pub loses_messages: bool,
+    /// Whether a doorbell is a system call: then a few polls are worth waiting for what else may be posted.
+    pub dear_doorbells: bool,
     /// Whether a [`RemoteRegion::prefetch`](crate::RemoteRegion::prefetch) brings the bytes nearer.
     pub prefetches: bool,
     /// Whether [`QueuePair::read_at_once`](crate::QueuePair::read_at_once) works: a READ is over when it is started.

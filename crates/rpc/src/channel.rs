@@ -7,6 +7,7 @@
 use crate::{
     ChannelCounters, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair,
     ReplyHeader, RequestHeader, RpcError, Staged, Staging,
+    doorbell::Doorbell,
     frame::{REPLY_BYTES_MAX, REPLY_HEADER_BYTES},
     inbox::Inbox,
     outbox::{Buffers, Outbox},
@@ -100,6 +101,7 @@ struct Inner<N: Nic> {
     /// Where a reply is copied to before it is known whose it is; changes places with the slot's frame.
     arrival: Box<[u8]>,
     window: Window,
+    doorbell: Doorbell,
     staging: Option<Staging<N>>,
     /// Of the server, folded.
     incarnation: u32,
@@ -145,6 +147,7 @@ impl<N: Nic> Channel<N> {
             inbox,
             arrival: vec![0; REPLY_BYTES_MAX].into(),
             window: Window::new(config.window),
+            doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window.div_ceil(2)),
             staging: None,
             incarnation: 0,
             counters: ChannelCounters::default(),
@@ -500,7 +503,12 @@ impl<N: Nic> Inner<N> {
             map_epoch: request.map_epoch,
         };
         outbox.send(&[&header.encode(), request.key, value])?;
-        if self.window.is_alone() { outbox.ring() } else { Ok(()) }
+        self.doorbell.posted();
+        if !self.window.is_alone() {
+            return Ok(());
+        }
+        self.doorbell.rang();
+        outbox.ring()
     }
 
     /// Brings the value to a place of the staging region, and posts the WRITEs and then the frame: a queue pair carries
@@ -538,10 +546,13 @@ impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
     #[inline]
     fn drive(&mut self, hub: &Hub<N>, member: u16) -> bool {
-        if let Some(Err(error)) = self.outbox.as_mut().map(Outbox::ring) {
-            self.lose(Loss::Refused(error));
+        if self.doorbell.is_cheap() {
+            self.ring();
         }
         let any = hub.drain(member, |completion| self.complete(completion));
+        if self.doorbell.is_due(any) {
+            self.ring();
+        }
         if !any {
             self.counters.empty_polls += 1;
             let look = self.counters.empty_polls.is_multiple_of(LOOK_EVERY);
@@ -550,6 +561,15 @@ impl<N: Nic> Inner<N> {
             }
         }
         any
+    }
+
+    /// Starts the requests that were posted.
+    #[inline]
+    fn ring(&mut self) {
+        self.doorbell.rang();
+        if let Some(Err(error)) = self.outbox.as_mut().map(Outbox::ring) {
+            self.lose(Loss::Refused(error));
+        }
     }
 
     #[inline]

@@ -8,6 +8,7 @@
 
 mod channel;
 mod counters;
+mod doorbell;
 mod error;
 mod frame;
 mod greeting;

@@ -4,6 +4,7 @@
 use crate::{
     FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, Pair, ReplyHeader, RequestHeader, RpcError,
     ServerCounters, SessionId, SessionLimits, Staged,
+    doorbell::Doorbell,
     frame::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
     inbox::{Inbox, Message, Spare},
     outbox::{Buffers, Outbox},
@@ -164,6 +165,7 @@ pub struct Server<N: Nic> {
     kept: Kept,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
+    doorbell: Doorbell,
     /// Places of connections with a backlog.
     backlogged: Vec<u16>,
     dropped: VecDeque<Dropped>,
@@ -197,6 +199,7 @@ impl<N: Nic> Server<N> {
             promised: 0,
             kept: Kept::new(config.sessions.clone()),
             touched: Vec::with_capacity(config.channels_max),
+            doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),
             dropped: VecDeque::new(),
             completions: vec![Completion::EMPTY; BATCH_MAX],
@@ -279,11 +282,19 @@ impl<N: Nic> Server<N> {
         }
     }
 
+    /// Whether replies are posted that wait for others: poll again before idling.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.doorbell.waits()
+    }
+
     /// Adds requests that arrived to `into`, up to [`BATCH_MAX`] at a time, and says how many. Also starts whatever
-    /// replies were posted. Requests may be answered later and in any order.
+    /// replies were posted, where doorbells are dear after a moment. Requests may be answered later and in any order.
     #[inline]
     pub fn poll(&mut self, into: &mut Vec<Incoming>) -> usize {
-        self.flush();
+        if self.doorbell.is_cheap() {
+            self.flush();
+        }
         if !self.backlogged.is_empty() {
             self.retry_backlogs();
         }
@@ -295,6 +306,9 @@ impl<N: Nic> Server<N> {
             self.completions = completions;
         }
         self.counters.empty_polls += u64::from(count == 0);
+        if self.doorbell.is_due(count > 0) {
+            self.flush();
+        }
         into.len() - before
     }
 
@@ -324,6 +338,7 @@ impl<N: Nic> Server<N> {
     /// Starts all replies that were posted: one doorbell per channel and batch.
     #[inline]
     pub fn flush(&mut self) {
+        self.doorbell.rang();
         while let Some(place) = self.touched.pop() {
             let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
             connection.touched = false;
@@ -517,10 +532,12 @@ impl<N: Nic> Server<N> {
             Err(full)
         };
         match posted {
-            Ok(()) if connection.touched => {}
             Ok(()) => {
-                connection.touched = true;
-                self.touched.push(place);
+                self.doorbell.posted();
+                if !connection.touched {
+                    connection.touched = true;
+                    self.touched.push(place);
+                }
             }
             Err(PostError::SendQueueFull(_)) => self.hold_back(place, pieces[..count].concat()),
             Err(error) => self.drop_connection(place, Loss::Refused(error)),

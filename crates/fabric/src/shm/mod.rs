@@ -118,6 +118,7 @@ fn properties() -> Properties {
         reads_outstanding_max: 256,
         // What finds the ring full is lost.
         loses_messages: true,
+        dear_doorbells: false,
         prefetches: true,
         reads_at_once: true,
     }

@@ -162,6 +162,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
         completions_max,
         reads_outstanding_max: positive(reads).min(READS_OUTSTANDING_MAX),
         loses_messages: true,
+        dear_doorbells: attributes.vendor_id == SOFTWARE_VENDOR,
         prefetches: false,
         reads_at_once: false,
     })

@@ -76,6 +76,7 @@ impl ScriptedNic {
             completions_max: 4096,
             reads_outstanding_max: 16,
             loses_messages: false,
+            dear_doorbells: false,
             prefetches: true,
             reads_at_once,
         };

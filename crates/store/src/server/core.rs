@@ -242,11 +242,10 @@ impl<N: Nic> Core<N> {
                 idle.reset();
             } else if self.grow() {
                 idle.reset();
-            } else {
+            } else if !self.requests.waits() {
                 if idle.drowsy() {
                     self.housekeep();
                 }
-                self.requests.flush();
                 idle.step(self.requests.park());
             }
         }
