@@ -1,0 +1,214 @@
+//! What befalls peers and the device of one machine.
+
+use crate::{
+    PATIENCE, SOON,
+    peer::{End, Peer, RECEIVES, nic, take, wait},
+    test,
+};
+use libtest_mimic::Trial;
+use locus_fabric::{
+    Link, Listener, Nic, Payload, PostError, QueuePair, QueuePairState, SendRequest, Status,
+    Transport::{self, Rc, Uc, Ud},
+    Verb,
+};
+use rustix::process::Signal;
+use std::{collections::BTreeMap, process::Command, time::Instant};
+
+pub fn tests(device: &str) -> Vec<Trial> {
+    let mut tests = Vec::new();
+    for transport in [Rc, Uc, Ud] {
+        for (name, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
+            let device = device.to_owned();
+            tests.push(test(format!("a_{name}_peer_shows_soon_over_{transport:?}"), move || {
+                a_lost_peer_shows_soon(&device, transport, signal);
+            }));
+        }
+    }
+    let mut add = |name: &str, run: fn(&str)| {
+        let device = device.to_owned();
+        tests.push(test(name, move || run(&device)));
+    };
+    add("reads_fail_soon_after_a_death", reads_fail_soon_after_a_death);
+    add("a_port_that_goes_down_breaks_queue_pairs_until_it_is_up_again", a_port_goes_down);
+    add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
+    add("a_full_send_queue_is_no_failure", a_full_send_queue);
+    add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
+    tests
+}
+
+/// Measures how long something takes that must happen soon.
+fn soon(what: &str, event: impl FnMut() -> Option<()>) {
+    let start = Instant::now();
+    wait(what, event);
+    let took = start.elapsed();
+    println!("{what}: {} ms", took.as_millis());
+    assert!(took < SOON, "{what} took {took:?}");
+}
+
+/// Everything that was posted comes back.
+fn is_flushed(end: &mut End) {
+    for id in 0..RECEIVES as u64 {
+        let flushed = wait("a RECV to be flushed", || take(&mut end.queue));
+        assert_eq!((flushed.id, flushed.status), (id, Status::Flushed));
+    }
+    assert_eq!(end.pair.state(), QueuePairState::Error);
+}
+
+fn a_lost_peer_shows_soon(device: &str, transport: Transport, signal: Signal) {
+    let nic = nic();
+    let (mut peer, mut end) = Peer::meet(&nic, device, transport);
+    assert_eq!(end.read(), Status::Success);
+    peer.signal(signal);
+    soon(&format!("{transport:?}: the end of the link"), || (!end.link.alive()).then_some(()));
+    match transport {
+        // Speaks with anybody, and therefore outlives the link.
+        Ud => assert_eq!(end.pair.state(), QueuePairState::Ready),
+        Rc | Uc => is_flushed(&mut end),
+    }
+    if signal == Signal::STOP {
+        peer.signal(Signal::CONT);
+        let ended = wait("the peer to notice, too", || peer.0.try_wait().unwrap());
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+fn reads_fail_soon_after_a_death(device: &str) {
+    let nic = nic();
+    let (peer, mut end) = Peer::meet(&nic, device, Rc);
+    for _ in 0..100 {
+        assert_eq!(end.read(), Status::Success);
+    }
+    peer.signal(Signal::KILL);
+    soon("a READ that fails", || (end.read() != Status::Success).then_some(()));
+    soon("the end of the link", || (!end.link.alive()).then_some(()));
+    // Another peer is met with the same NIC.
+    let (_peer, mut end) = Peer::meet(&nic, device, Rc);
+    assert_eq!(end.read(), Status::Success);
+}
+
+/// The name of the network interface that has an address.
+fn interface(address: &str) -> String {
+    let shown = Command::new("ip").args(["-4", "-o", "address", "show", "to", address]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    shown.split_whitespace().nth(1).expect("an interface with the address").to_owned()
+}
+
+fn a_port_goes_down(device: &str) {
+    let nic = nic();
+    let interface = interface(device);
+    let set = |state: &str| {
+        let done = Command::new("ip").args(["link", "set", &interface, state]).status().unwrap();
+        assert!(done.success());
+    };
+    for _ in 0..2 {
+        let (_peer, mut end) = Peer::meet(&nic, device, Rc);
+        assert_eq!(end.read(), Status::Success);
+        set("down");
+        soon("a READ that fails", || (end.read() != Status::Success).then_some(()));
+        soon("the queue pairs to break", || (end.pair.state() == QueuePairState::Error).then_some(()));
+        is_flushed(&mut end);
+        set("up");
+        wait("the port to be active again", || {
+            let port = std::fs::read_to_string("/sys/class/infiniband/rxe0/ports/1/state").ok()?;
+            port.contains("ACTIVE").then_some(())
+        });
+    }
+    let (_peer, mut end) = Peer::meet(&nic, device, Rc);
+    assert_eq!(end.read(), Status::Success);
+}
+
+/// Posts a SEND.
+fn post(end: &mut End, id: u64) -> Result<(), PostError> {
+    let verb = Verb::Send { payload: Payload::Inline(&[b"unread"]), immediate: None, to: None };
+    end.pair.post_send(&SendRequest { id, verb, signaled: true })?;
+    end.pair.ring()
+}
+
+/// Its RECVs fill up; what is sent beyond waits, or ends the queue pair, and nothing else.
+fn a_peer_that_never_polls(device: &str) {
+    let nic = nic();
+    let (_peer, mut end) = Peer::meet(&nic, device, Rc);
+    for id in 0..2 * RECEIVES as u64 {
+        post(&mut end, id).unwrap();
+    }
+    for id in 0..RECEIVES as u64 {
+        let sent = wait("a SEND", || take(&mut end.queue));
+        assert_eq!((sent.id, sent.status), (id, Status::Success));
+    }
+    let start = Instant::now();
+    let mut last = None;
+    // Longer than any number of retries takes.
+    while start.elapsed() < SOON && last.is_none() {
+        assert_eq!(end.read(), Status::Success, "another queue pair with the same peer");
+        last = take(&mut end.queue);
+    }
+    if let Some(sent) = last {
+        println!("a SEND without a RECV ended after {} ms: {:?}", start.elapsed().as_millis(), sent.status);
+        assert_ne!(sent.status, Status::Success);
+    }
+    assert_eq!(end.read(), Status::Success);
+    assert!(end.link.alive());
+}
+
+fn a_full_send_queue(device: &str) {
+    let nic = nic();
+    let (_peer, mut end) = Peer::meet(&nic, device, Rc);
+    let mut id = 0;
+    let refused = loop {
+        match post(&mut end, id) {
+            Ok(()) => id += 1,
+            Err(error) => break error,
+        }
+    };
+    // The default of a queue pair.
+    assert_eq!((refused, id), (PostError::SendQueueFull(128), 128));
+    let sent = wait("a SEND", || take(&mut end.queue));
+    assert_eq!((sent.id, sent.status), (0, Status::Success));
+    post(&mut end, id).expect("there is room again");
+}
+
+/// What the process and the device hold: descriptors, threads, and the device's objects of each kind.
+fn held() -> BTreeMap<String, usize> {
+    let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
+    let mut held = BTreeMap::from([
+        ("descriptors".to_owned(), count("/proc/self/fd")),
+        ("threads".to_owned(), count("/proc/self/task")),
+    ]);
+    let shown = Command::new("rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let words: Vec<_> = shown.split_whitespace().collect();
+    for pair in words.windows(2) {
+        if let (true, Ok(number)) = (["pd", "cq", "qp", "mr", "ctx"].contains(&pair[0]), pair[1].parse()) {
+            held.insert(pair[0].to_owned(), number);
+        }
+    }
+    assert_eq!(held.len(), 7, "{shown}");
+    held
+}
+
+fn hundreds_of_connections(device: &str) {
+    const CONNECTIONS: usize = 500;
+    let nic = nic();
+    let listener = nic.listen(&format!("rdma://{device}:0").parse().unwrap()).unwrap();
+    let address = listener.address();
+    let connect = || {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let link = listener.accept(PATIENCE).unwrap().expect("the other side");
+                let mut end = End::new(&nic, link, Rc);
+                assert_eq!(end.read(), Status::Success);
+                end.link.receive(PATIENCE).unwrap();
+            });
+            let mut end = End::new(&nic, nic.connect(&address).unwrap(), Rc);
+            assert_eq!(end.read(), Status::Success);
+            end.link.send(b"enough", Vec::new()).unwrap();
+            other.join().unwrap();
+        });
+    };
+    // The first ones start threads that stay.
+    (0..3).for_each(|_| connect());
+    let before = held();
+    (0..CONNECTIONS).for_each(|_| connect());
+    wait("everything to be given back", || (held() == before).then_some(()));
+    println!("{CONNECTIONS} connections, held before and after: {before:?}");
+}

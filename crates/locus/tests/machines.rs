@@ -1,0 +1,96 @@
+//! A store on one machine and its clients on another, over RDMA: both designs, every operation, and a server that is
+//! gone. Runs in two virtual machines (`vm/softroce --machines 2`), of which the first serves; elsewhere there are no
+//! tests.
+
+use libtest_mimic::{Arguments, Trial};
+use locus::{Server, ServerConfig, connect};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+const DESIGNS: [&str; 2] = ["pilaf", "pilaf-vo"];
+/// Only a failing test ever waits that long.
+const PATIENCE: Duration = Duration::from_secs(120);
+const RECORDS: u32 = 2000;
+
+fn main() -> ExitCode {
+    let test = |name: &str, run: fn()| {
+        Trial::test(name, move || {
+            run();
+            Ok(())
+        })
+    };
+    let tests = match std::env::var("SOFTROCE_MACHINE").as_deref() {
+        Ok("0") => vec![test("a_machine_serves", serve)],
+        Ok(_) => vec![test("another_machine_uses_what_it_serves", call)],
+        Err(_) => {
+            println!("no tests: these run in two virtual machines, which scripts/test starts");
+            return ExitCode::SUCCESS;
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// A file in the folder that the machines share.
+fn shared(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var("SOFTROCE_OUT").expect("SOFTROCE_OUT")).join(name)
+}
+
+fn tell(name: &str, text: &str) {
+    let half = shared(&format!("{name}.half"));
+    std::fs::write(&half, text).unwrap();
+    std::fs::rename(half, shared(name)).unwrap();
+}
+
+fn hear(name: &str) -> String {
+    let start = Instant::now();
+    loop {
+        if let Ok(text) = std::fs::read_to_string(shared(name)) {
+            return text;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing heard of {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn serve() {
+    for name in DESIGNS {
+        let design = locus::DESIGNS.iter().find(|design| design.name == name).expect("a design");
+        let config = ServerConfig { design, memory_bytes: 256 << 20, ..ServerConfig::default() };
+        let server = Server::start(config, &["rdma://10.99.100.1:0"]).unwrap();
+        tell(&format!("{name}.address"), &server.addresses()[0].to_string());
+        hear(&format!("{name}.used"));
+        assert_eq!(server.stats().records, u64::from(RECORDS));
+        assert_eq!(server.stats().clients_dropped, 0);
+        drop(server);
+        tell(&format!("{name}.gone"), "");
+    }
+    hear("done");
+}
+
+fn call() {
+    for name in DESIGNS {
+        let table = connect(&hear(&format!("{name}.address"))).unwrap();
+        assert_eq!(table.get("absent").unwrap(), None);
+        let value = |key: u32| vec![key as u8; key as usize % 300];
+        for key in 0..RECORDS {
+            table.put(key.to_le_bytes(), value(key)).unwrap();
+        }
+        let keys: Vec<_> = (0..RECORDS + 10).map(u32::to_le_bytes).collect();
+        for (key, found) in table.get_many(&keys).into_iter().enumerate() {
+            let key = key as u32;
+            assert_eq!(found.unwrap(), (key < RECORDS).then(|| value(key)), "{key}");
+        }
+        // By rendezvous.
+        table.put("large", vec![7; 300_000]).unwrap();
+        assert_eq!(table.get("large").unwrap(), Some(vec![7; 300_000]));
+        assert!(table.delete("large").unwrap());
+        tell(&format!("{name}.used"), "");
+        hear(&format!("{name}.gone"));
+        let error = table.get(keys[0]).expect_err("the server is gone");
+        println!("{name}: {error}");
+    }
+    tell("done", "");
+}
