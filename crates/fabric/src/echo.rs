@@ -321,14 +321,12 @@ struct Calls<N: Nic> {
     /// The numbers of the next call, and of the next answer.
     next: u32,
     answer: u32,
-    /// Calls whose futures have not taken their answer.
-    open: usize,
 }
 
 impl<N: Nic> EchoClient<N> {
     /// Calls over a connected end.
     pub fn new(end: EchoEnd<N>) -> Self {
-        Self(RefCell::new(Calls { end, next: 1, answer: 1, open: 0 }))
+        Self(RefCell::new(Calls { end, next: 1, answer: 1 }))
     }
 
     /// Sends a message of about so many bytes and waits for one of about so many: whole words, at least two, at most
@@ -338,37 +336,40 @@ impl<N: Nic> EchoClient<N> {
         poll_fn(|context| {
             let calls = &mut *self.0.borrow_mut();
             let Some(number) = number else {
-                if calls.open == ECHO_WINDOW || !calls.end.room()? {
+                let under_way = calls.next.wrapping_sub(calls.answer);
+                if under_way as usize == ECHO_WINDOW || !calls.end.room()? {
+                    calls.look()?;
                     return Poll::Pending;
                 }
-                let alone = calls.open == 0;
+                let alone = under_way == 0;
                 number = Some(calls.next);
                 let (bytes, reply_bytes) = (message_bytes(request_bytes), message_bytes(reply_bytes));
                 let posted = calls.end.post(Head { number: calls.next, bytes, reply_bytes });
                 calls.next = calls.next.wrapping_add(1);
-                calls.open += 1;
                 // Others may want to post, too: the doorbell rings when the first of them asks for its answer.
                 context.waker().wake_by_ref();
                 let rung = if alone { calls.end.ring() } else { Ok(()) };
                 return posted.and(rung).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
             };
             if calls.is_open(number) {
-                calls.end.ring()?;
-                while calls.end.arrived(calls.answer)?.is_some() {
-                    calls.answer = calls.answer.wrapping_add(1);
-                }
+                calls.look()?;
             }
-            if calls.is_open(number) {
-                return Poll::Pending;
-            }
-            calls.open -= 1;
-            Poll::Ready(Ok(()))
+            if calls.is_open(number) { Poll::Pending } else { Poll::Ready(Ok(())) }
         })
         .await
     }
 }
 
 impl<N: Nic> Calls<N> {
+    /// Starts what was posted, and takes the answers that have come, also those to calls that were given up.
+    fn look(&mut self) -> Result<(), FabricError> {
+        self.end.ring()?;
+        while self.answer != self.next && self.end.arrived(self.answer)?.is_some() {
+            self.answer = self.answer.wrapping_add(1);
+        }
+        Ok(())
+    }
+
     fn is_open(&self, number: u32) -> bool {
         number.wrapping_sub(self.answer) < u32::MAX / 2
     }

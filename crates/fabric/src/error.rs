@@ -115,6 +115,9 @@ pub enum PostError {
     /// An atomic's word is not aligned to 8 bytes, or its buffer is not 8 bytes long.
     #[error("atomics take aligned words of 8 bytes")]
     Misaligned,
+    /// The local memory could not be registered with the device, most likely for the limit on locked memory.
+    #[error("the memory cannot be registered: raise the limit on locked memory (ulimit -l)")]
+    Unregistered,
     /// The queue pair is not connected yet.
     #[error("the queue pair is not connected")]
     NotReady,

@@ -317,11 +317,11 @@ impl<N: Nic> Remote<N> {
                 wire.pair.post_send(&SendRequest { id, verb: Verb::Read { into, from }, signaled: true })
             };
             buffer.post(self.number, begin, part, post).map_err(|error| self.refused(error, bytes))?;
+            wire.unrung = true;
             self.outstanding.set(self.outstanding.get() + 1);
             self.reads.set(self.reads.get() + 1);
             begin += part;
         }
-        wire.unrung = true;
         Ok(())
     }
 
@@ -359,7 +359,7 @@ impl<N: Nic> Remote<N> {
     fn refused(&self, error: PostError, bytes: usize) -> MemoryError {
         match error {
             _ if !self.link.alive() => MemoryError::OwnerLost,
-            PostError::SendQueueFull(_) => MemoryError::NoBuffer(bytes),
+            PostError::SendQueueFull(_) | PostError::Unregistered => MemoryError::NoBuffer(bytes),
             PostError::NotReady => MemoryError::Failed(Status::Flushed),
             _ => MemoryError::Failed(Status::RemoteInvalidRequest),
         }

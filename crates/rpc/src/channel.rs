@@ -384,7 +384,13 @@ impl<N: Nic> Drop for Hold<'_, N> {
         let Held::Slot(index) = self.held else { return };
         let inner = &mut *self.channel.inner.borrow_mut();
         match inner.window.slots[index as usize].phase {
-            Phase::Sent => inner.window.slots[index as usize].abandoned = true,
+            Phase::Sent => {
+                inner.window.slots[index as usize].abandoned = true;
+                // Perhaps nobody polls the channel any more, and a mutation that is carried out much later would surprise.
+                if inner.doorbell.waits() {
+                    inner.ring();
+                }
+            }
             _ => inner.window.release(index),
         }
     }
@@ -546,7 +552,7 @@ impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
     #[inline]
     fn drive(&mut self, hub: &Hub<N>, member: u16) -> bool {
-        if self.doorbell.is_cheap() {
+        if self.doorbell.is_ripe() {
             self.ring();
         }
         let any = hub.drain(member, |completion| self.complete(completion));

@@ -39,10 +39,10 @@ impl Doorbell {
         self.empty_polls = 0;
     }
 
-    /// Whether it is rung without waiting.
+    /// Whether to ring before the next poll: where nobody waits, or all that is expected was posted.
     #[inline]
-    pub fn is_cheap(&self) -> bool {
-        !self.dear
+    pub fn is_ripe(&self) -> bool {
+        !self.dear || self.posted >= self.expected
     }
 
     /// Whether something was posted and not started.

@@ -292,7 +292,7 @@ impl<N: Nic> Server<N> {
     /// replies were posted, where doorbells are dear after a moment. Requests may be answered later and in any order.
     #[inline]
     pub fn poll(&mut self, into: &mut Vec<Incoming>) -> usize {
-        if self.doorbell.is_cheap() {
+        if self.doorbell.is_ripe() {
             self.flush();
         }
         if !self.backlogged.is_empty() {
@@ -573,7 +573,7 @@ impl<N: Nic> Server<N> {
                     connection.backlog.pop_front();
                 }
             }
-            match outcome.and_then(|()| connection.outbox.ring()) {
+            match connection.outbox.ring().and(outcome) {
                 Ok(()) | Err(PostError::SendQueueFull(_)) if connection.backlog.is_empty() => {}
                 Ok(()) | Err(PostError::SendQueueFull(_)) => self.backlogged.push(place),
                 Err(error) => self.drop_connection(place, Loss::Refused(error)),

@@ -56,7 +56,11 @@ fn run(device: &Device, pairs: &Mutex<Vec<Weak<Breakable>>>, stop: &OwnedFd) {
             // Found before the event is acknowledged, since its object may be gone after that; let go of after it, since
             // an object that waits for the acknowledgement cannot be given back.
             let concerned = device.take_event(|event| concerned(event, pairs));
-            concerned.into_iter().flatten().for_each(|pair| pair.break_it());
+            for (concerned, pair) in concerned.into_iter().flatten() {
+                if concerned {
+                    pair.break_it();
+                }
+            }
         } else if polled.is_ok() {
             // The device was taken away: there is nothing more to hear.
             return;
@@ -64,7 +68,8 @@ fn run(device: &Device, pairs: &Mutex<Vec<Weak<Breakable>>>, stop: &OwnedFd) {
     }
 }
 
-fn concerned(event: &ffi::AsyncEvent, pairs: &Mutex<Vec<Weak<Breakable>>>) -> Vec<Arc<Breakable>> {
+/// All queue pairs, and whether the event is about them. Also the others must be let go of after the acknowledgement.
+fn concerned(event: &ffi::AsyncEvent, pairs: &Mutex<Vec<Weak<Breakable>>>) -> Vec<(bool, Arc<Breakable>)> {
     let pairs = pairs.lock().unwrap_or_else(PoisonError::into_inner);
-    pairs.iter().filter_map(Weak::upgrade).filter(|pair| pair.concerns(event)).collect()
+    pairs.iter().filter_map(Weak::upgrade).map(|pair| (pair.concerns(event), pair)).collect()
 }

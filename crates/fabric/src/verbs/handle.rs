@@ -12,7 +12,10 @@ use std::{
     fmt,
     io::Error,
     ptr::{self, NonNull},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Says that a call failed.
@@ -75,7 +78,9 @@ impl Devices {
         // SAFETY: the device is on the list.
         let context = unsafe { (self.library.open_device)(self.device(index)) };
         let context = NonNull::new(context).ok_or_else(|| failed("opening an RDMA device"))?;
-        Ok(Device { opened: Arc::new(Opened { library: self.library, context }) })
+        let device = Device { opened: Arc::new(Opened { library: self.library, context }) };
+        never_block(device.events())?;
+        Ok(device)
     }
 }
 
@@ -145,7 +150,7 @@ impl Device {
     }
 
     /// Takes an event, shows it to `hear`, and acknowledges it: until then the object that it is about cannot be given
-    /// back. Blocks if there is none.
+    /// back. None if there is no event.
     pub(crate) fn take_event<T>(&self, hear: impl FnOnce(&ffi::AsyncEvent) -> T) -> Option<T> {
         let mut event = ffi::AsyncEvent { element: 0, event_type: c_uint::MAX };
         // SAFETY: the context is open, and what it gives is acknowledged once.
@@ -181,6 +186,8 @@ impl Device {
 pub(crate) struct Domain {
     device: Device,
     raw: NonNull<ffi::Pd>,
+    /// Whether the link that it was made for has ended.
+    ended: AtomicBool,
 }
 
 // SAFETY: the library's objects may be used by every thread.
@@ -193,11 +200,20 @@ impl Domain {
         // SAFETY: the context is open.
         let raw = unsafe { (device.opened.library.alloc_pd)(device.raw()) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a protection domain"))?;
-        Ok(Arc::new(Self { device: device.clone(), raw }))
+        Ok(Arc::new(Self { device: device.clone(), raw, ended: AtomicBool::new(false) }))
     }
 
     fn library(&self) -> &'static Library {
         self.device.opened.library
+    }
+
+    /// Nothing new is to be made in it.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -266,6 +282,13 @@ impl Drop for Registration {
     }
 }
 
+/// Makes reads of a descriptor return when there is nothing.
+fn never_block(descriptor: BorrowedFd<'_>) -> Result<(), FabricError> {
+    let set = rustix::fs::fcntl_getfl(descriptor)
+        .and_then(|flags| rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK));
+    set.map_err(|errno| FabricError::System { what: "preparing a descriptor", source: errno.into() })
+}
+
 /// What tells a sleeper of completions: the queues made on it raise events there.
 pub(crate) struct CompletionChannel {
     device: Device,
@@ -282,7 +305,9 @@ impl CompletionChannel {
         // SAFETY: the context is open.
         let raw = unsafe { (device.opened.library.create_comp_channel)(device.raw()) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion channel"))?;
-        Ok(Self { device: device.clone(), raw })
+        let channel = Self { device: device.clone(), raw };
+        never_block(channel.descriptor())?;
+        Ok(channel)
     }
 
     /// What to wait for.
@@ -291,7 +316,8 @@ impl CompletionChannel {
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 
-    /// Takes an event, which must be there, or this blocks. Gives what [`Completions::is`] knows its queue by.
+    /// Takes an event if there is one (with a queue that is destroyed its events go, also after they were seen). Gives what
+    /// [`Completions::is`] knows its queue by.
     pub(crate) fn take_event(&self) -> Option<usize> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let library = self.device.opened.library;

@@ -1,10 +1,12 @@
 //! Links: a bootstrap connection over TCP to one peer process, and a protection domain for it alone.
 
-use super::{VerbsNic, VerbsRegion, VerbsRemoteRegion, bootstrap::Connection, handle::Domain, region::Grant};
+use super::{
+    VerbsNic, VerbsRegion, VerbsRemoteRegion, bootstrap::Connection, ffi, handle::Domain, region::Grant,
+};
 use crate::{ControlMessage, FabricError, Facts, Link};
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,6 +26,8 @@ pub(crate) struct LinkInner {
     pub(crate) connection: Connection,
     /// Regions that the peer may use.
     grants: Mutex<Vec<Arc<Grant>>>,
+    /// Where the peer is, as its first queue pair said.
+    gid: OnceLock<ffi::Gid>,
     pub(crate) domain: Arc<Domain>,
 }
 
@@ -35,6 +39,7 @@ impl VerbsLink {
             nic: nic.clone(),
             connection,
             grants: Mutex::default(),
+            gid: OnceLock::new(),
             domain: Domain::new(&nic.chosen().device)?,
         });
         // With the link the peer's rights end.
@@ -45,8 +50,16 @@ impl VerbsLink {
 }
 
 impl super::bootstrap::Ended for LinkInner {
+    /// Deregistering takes its time, of which the thread that watches all links has none.
     fn ended(&self) {
-        self.forget_grants();
+        self.domain.end();
+        let grants = std::mem::take(&mut *self.grants.lock().unwrap_or_else(PoisonError::into_inner));
+        if grants.is_empty() {
+            return;
+        }
+        let take_back = move || grants.iter().for_each(|grant| grant.take_back());
+        // Without a thread they are taken back here after all, as the closure is dropped.
+        let _ = std::thread::Builder::new().name("locus-verbs-grants".into()).spawn(take_back);
     }
 }
 
@@ -65,14 +78,19 @@ impl LinkInner {
         FabricError::PeerLost { peer: self.name() }
     }
 
-    fn forget_grants(&self) {
-        let grants = std::mem::take(&mut *self.grants.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(grants);
+    /// All queue pairs of a peer are at one place. A place that nobody is at takes the kernel a second to find out, in
+    /// which the thread that connects stands still: so much for the first queue pair of a link, and not for others.
+    pub(crate) fn check_gid(&self, gid: ffi::Gid) -> Result<(), FabricError> {
+        if *self.gid.get_or_init(|| gid) == gid {
+            return Ok(());
+        }
+        Err(FabricError::Protocol { peer: self.name(), what: "its queue pairs are at several places".into() })
     }
 }
 
 impl Drop for LinkInner {
     fn drop(&mut self) {
+        self.domain.end();
         self.connection.close();
     }
 }
@@ -96,8 +114,14 @@ impl Link for VerbsLink {
     }
 
     fn grant(&self, region: &VerbsRegion) -> Result<Facts, FabricError> {
-        let (facts, grant) = region.memory.grant(&self.inner.domain)?;
-        let mut grants = self.inner.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let grants = || self.inner.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        // However often a peer asks, a region is registered for it once.
+        if let Some(facts) = grants().iter().find_map(|grant| grant.facts(&region.memory)) {
+            return Ok(facts);
+        }
+        let grant = region.memory.grant(&self.inner.domain)?;
+        let facts = grant.facts(&region.memory).ok_or(FabricError::State("the region was revoked"))?;
+        let mut grants = grants();
         grants.retain(|grant| grant.stands());
         grants.push(grant);
         Ok(facts)

@@ -281,6 +281,7 @@ impl Core {
 
     /// Connects: ready to receive, then ready to send.
     fn connect(&mut self, theirs: &PairFacts) -> Result<(), FabricError> {
+        self.link.check_gid(theirs.gid)?;
         let nic = &self.link.nic;
         let reliable = self.config.transport == Transport::Rc;
         let mut attributes = ffi::QpAttr {
@@ -387,9 +388,7 @@ impl Core {
         let place = self.sends.place(number);
         let mut slot = Slot { id: request.id, opcode: Some(opcode), ..Slot::default() };
         let Some((mut wr, buffer)) = self.translate(&request.verb, place, &mut slot) else {
-            // The memory could not be registered: the system's limit on locked memory, most likely.
-            self.breakable.break_it();
-            return Ok(());
+            return Err(PostError::Unregistered);
         };
         wr.wr_id = u64::from(self.send_member) << 32 | u64::from(number);
         wr.send_flags |= if request.signaled { ffi::SEND_SIGNALED } else { 0 };
@@ -527,10 +526,7 @@ impl Core {
             return Err(PostError::ReceiveQueueFull(self.config.receive_depth));
         }
         let number = self.receives.tail;
-        let Some((mut sge, registration)) = self.buffer(buffer) else {
-            self.breakable.break_it();
-            return Ok(());
-        };
+        let (mut sge, registration) = self.buffer(buffer).ok_or(PostError::Unregistered)?;
         let place = self.receives.place(number);
         self.receives.slots[place] =
             Slot { id, opcode: None, _memory: Some(registration), _destination: None };
@@ -664,6 +660,7 @@ impl QueuePair for VerbsQueuePair {
         }
         let theirs = PairFacts::decode(&facts, Transport::Ud)
             .map_err(|what| FabricError::Protocol { peer: link.inner.name(), what: what.into() })?;
+        link.inner.check_gid(theirs.gid)?;
         let route = core.link.nic.route(&theirs);
         let destination = Arc::new(Destination::new(core.breakable.pair.domain(), route)?);
         Ok(VerbsAddress { destination, number: theirs.number, qkey: theirs.qkey })
@@ -690,6 +687,8 @@ impl QueuePair for VerbsQueuePair {
         let mut core = self.core.borrow_mut();
         core.ring();
         core.breakable.break_it();
+        // Another thread may be about to: when this returns, the device is done with what was posted.
+        core.breakable.flush();
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Memory {
 
 /// A region that a peer may use. The link holds it; the region can end it.
 pub(crate) struct Grant {
+    /// Of what memory.
+    memory: u64,
     registration: Mutex<Option<Registration>>,
 }
 
@@ -48,6 +50,20 @@ impl Grant {
     /// Whether it was not taken back.
     pub(crate) fn stands(&self) -> bool {
         lock(&self.registration).is_some()
+    }
+
+    /// Takes it back: when this returns, the key opens nothing.
+    pub(crate) fn take_back(&self) {
+        drop(lock(&self.registration).take());
+    }
+
+    /// What the peer must know, if it is of this memory and stands.
+    pub(crate) fn facts(&self, memory: &Memory) -> Option<Facts> {
+        if self.memory != memory.id {
+            return None;
+        }
+        let key = lock(&self.registration).as_ref()?.remote_key();
+        Some(RemoteFacts { bytes: memory.mapping.bytes() as u64, key }.encode())
     }
 }
 
@@ -83,7 +99,8 @@ impl Memory {
     /// The registration for our own verbs in a domain, made if there is none yet.
     pub(crate) fn local(&self, domain: &Arc<Domain>) -> Result<Arc<Registration>, FabricError> {
         let mut locals = lock(&self.locals);
-        locals.retain(|(domain, _)| domain.strong_count() > 0);
+        // The registration holds its domain, so it is the link's end that counts.
+        locals.retain(|(domain, _)| domain.upgrade().is_some_and(|domain| !domain.has_ended()));
         let ours = locals.iter().find(|(other, _)| std::ptr::eq(other.as_ptr(), Arc::as_ptr(domain)));
         if let Some((_, registration)) = ours {
             return Ok(registration.clone());
@@ -93,8 +110,8 @@ impl Memory {
         Ok(registration)
     }
 
-    /// Lets the peer of a domain's link use the region, and says how.
-    pub(crate) fn grant(&self, domain: &Arc<Domain>) -> Result<(Facts, Arc<Grant>), FabricError> {
+    /// Lets the peer of a domain's link use the region.
+    pub(crate) fn grant(&self, domain: &Arc<Domain>) -> Result<Arc<Grant>, FabricError> {
         let rights = ffi::ACCESS_LOCAL_WRITE
             | match self.access {
                 Access::Local => {
@@ -111,11 +128,10 @@ impl Memory {
             return Err(FabricError::State("the region was revoked"));
         }
         let registration = Registration::new(domain, &self.mapping, rights)?;
-        let facts = RemoteFacts { bytes: self.mapping.bytes() as u64, key: registration.remote_key() };
-        let grant = Arc::new(Grant { registration: Mutex::new(Some(registration)) });
+        let grant = Arc::new(Grant { memory: self.id, registration: Mutex::new(Some(registration)) });
         grants.retain(|grant| grant.strong_count() > 0);
         grants.push(Arc::downgrade(&grant));
-        Ok((facts.encode(), grant))
+        Ok(grant)
     }
 
     fn revoke(&self) {
@@ -125,7 +141,7 @@ impl Memory {
             std::mem::take(&mut *grants)
         };
         for grant in grants.iter().filter_map(Weak::upgrade) {
-            drop(lock(&grant.registration).take());
+            grant.take_back();
         }
     }
 }

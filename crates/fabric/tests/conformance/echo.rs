@@ -19,6 +19,7 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
     list![
         "echo::sends_are_answered" => |f| are_answered(f, EchoVerb::Send),
         "echo::writes_are_answered" => |f| are_answered(f, EchoVerb::Write),
+        "echo::calls_that_are_given_up_leave_room" => given_up,
         "echo::a_message_of_another_kind_ends_an_echo_of_sends" => a_strange_send,
         "echo::garbage_is_no_message_of_an_echo_of_writes" => garbage,
         "echo::a_call_ends_when_the_peer_is_gone" => |f| {
@@ -78,6 +79,22 @@ fn are_answered<N: Nic>(fixture: &mut Fixture<N>, verb: EchoVerb) {
         });
         assert_eq!(answered, asked);
     }
+}
+
+fn given_up<N: Nic>(fixture: &mut Fixture<N>) {
+    let (client, mut server) = ends(fixture, EchoVerb::Send);
+    for _ in 0..3 * ECHO_WINDOW {
+        let mut call: Call<'_> = Box::pin(client.call(64, 64));
+        assert!(once(&mut call).is_none());
+        drop(call);
+        server.turn().unwrap();
+    }
+    let mut call: Call<'_> = Box::pin(client.call(64, 64));
+    wait("the last call", || {
+        server.turn().unwrap();
+        once(&mut call)
+    })
+    .unwrap();
 }
 
 fn a_strange_send<N: Nic>(fixture: &mut Fixture<N>) {

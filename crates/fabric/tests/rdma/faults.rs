@@ -7,7 +7,8 @@ use crate::{
 };
 use libtest_mimic::Trial;
 use locus_fabric::{
-    Link, Listener, Nic, Payload, PostError, QueuePair, QueuePairState, SendRequest, Status,
+    Access, Link, Listener, Nic, PagePolicy, Payload, PostError, QueuePair, QueuePairState, Region,
+    SendRequest, Status,
     Transport::{self, Rc, Uc, Ud},
     Verb,
 };
@@ -32,6 +33,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("a_port_that_goes_down_breaks_queue_pairs_until_it_is_up_again", a_port_goes_down);
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
+    add("asking_for_a_region_again_registers_nothing", asking_again);
     add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
     tests
 }
@@ -184,6 +186,22 @@ fn held() -> BTreeMap<String, usize> {
     }
     assert_eq!(held.len(), 7, "{shown}");
     held
+}
+
+/// A peer that asks for the same region over and over must not have the device pin it over and over.
+fn asking_again(_: &str) {
+    let nic = nic();
+    let (near, far) = nic.pair().unwrap();
+    let region = nic.register(1 << 20, Access::RemoteRead, PagePolicy::Base).unwrap();
+    let first = near.grant(&region).unwrap().bytes;
+    let before = held();
+    for _ in 0..1000 {
+        assert_eq!(near.grant(&region).unwrap().bytes, first);
+    }
+    assert_eq!(held(), before);
+    assert_ne!(far.grant(&region).unwrap().bytes, first, "another peer has a key of its own");
+    region.revoke();
+    assert!(near.grant(&region).is_err());
 }
 
 fn hundreds_of_connections(device: &str) {

@@ -130,6 +130,10 @@ impl<N: Nic> Attendant<N> {
             return Err(self.broken("it asked for a channel to no core"));
         };
         let (answer, answered) = mpsc::sync_channel(1);
+        // The first queue pair of a link takes this thread's time if its facts lead nowhere, and never a core's.
+        if self.passive.is_empty() {
+            return Err(self.broken("it asked for a channel before it asked for READs"));
+        }
         core.send(CoreJob::Open {
             link: self.link.clone(),
             client: self.client,
