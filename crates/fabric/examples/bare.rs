@@ -14,6 +14,7 @@ use locus_fabric::{
 };
 use std::{
     error::Error,
+    io::{Read, Write},
     pin::pin,
     process::{Command, Stdio},
     task::{Context, Poll, Waker},
@@ -46,16 +47,11 @@ fn run<N: Nic>(nic: &N, address: &Address, bytes: usize, serves: bool) -> Outcom
     }
     let mut server = Command::new(std::env::current_exe()?)
         .args([address.to_string(), bytes.to_string(), "serve".into()])
-        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()?;
-    let start = Instant::now();
-    let link = loop {
-        match nic.connect(address) {
-            Ok(link) => break link,
-            Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    // One byte says that it listens.
+    server.stdout.take().ok_or("no pipe")?.read_exact(&mut [0])?;
+    let link = nic.connect(address)?;
     let outcome = measure(nic, &link, bytes);
     link.close();
     server.wait()?;
@@ -103,6 +99,8 @@ struct Reader<N: Nic> {
 
 fn serve<N: Nic>(nic: &N, address: &Address) -> Outcome<()> {
     let listener = nic.listen(address)?;
+    print!(".");
+    std::io::stdout().flush()?;
     let link = listener.accept(PATIENCE)?.ok_or("nobody came")?;
     let region = nic.register(1 << 20, Access::RemoteRead, PagePolicy::Base)?;
     let _reader = reader(nic, &link, Some(&region))?;

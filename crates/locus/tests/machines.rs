@@ -51,6 +51,7 @@ fn hear(name: &str) -> String {
             return text;
         }
         assert!(start.elapsed() < PATIENCE, "nothing heard of {name}");
+        // A folder that machines share raises no event.
         std::thread::sleep(Duration::from_millis(10));
     }
 }

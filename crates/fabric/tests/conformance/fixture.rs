@@ -4,28 +4,12 @@ use locus_fabric::{
     Access, Completion, CompletionQueue, Link, LocalSlice, Nic, Opcode, PagePolicy, Payload, PostError,
     QueuePair, QueuePairConfig, QueuePairState, Region, RemoteSlice, SendRequest, Status, Transport, Verb,
 };
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
 
-/// How long a case waits for something that must happen. Only a failing case ever waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use crate::wait::{PATIENCE, wait};
 
 /// The GRH that precedes each UD message in its buffer, in bytes.
 pub const GRH_BYTES: usize = 40;
-
-/// Tries again until there is an answer.
-pub fn wait<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = attempt() {
-            return answer;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// A NIC with a fresh pair of linked ends.
 pub struct Fixture<N: Nic> {

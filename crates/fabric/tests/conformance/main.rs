@@ -27,6 +27,8 @@ mod resources;
 mod threads;
 mod transfer;
 mod unready;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 use fixture::Fixture;
 use libtest_mimic::{Arguments, Trial};

@@ -8,6 +8,8 @@ mod deaths;
 mod peers;
 mod roles;
 mod strangers;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;

@@ -10,25 +10,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
 };
 
-/// How long a test waits for something that must happen. Only a failing test ever waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use crate::wait::{PATIENCE, wait};
+
 /// The length of the region that a server lets its clients read, in bytes.
 pub const READABLE_BYTES: usize = 64 << 10;
-
-/// Tries again until there is an answer.
-pub fn wait<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = attempt() {
-            return answer;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// A directory for the sockets of one test, removed at its end.
 pub struct Place(PathBuf);

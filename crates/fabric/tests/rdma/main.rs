@@ -10,14 +10,14 @@ mod faults;
 mod limits;
 mod machines;
 mod peer;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 use libtest_mimic::{Arguments, Trial};
 use std::{process::ExitCode, time::Duration};
 
 /// A lost peer shows within this time, whatever the transport.
 const SOON: Duration = Duration::from_secs(2);
-/// Only a failing test ever waits that long.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

@@ -1,34 +1,20 @@
 //! Two processes that meet: one listens, the other is started with `--role` and stays until its link ends.
 
-use crate::PATIENCE;
 use locus_fabric::{
     Access, Address, Completion, CompletionQueue, Link, Listener, LocalSlice, Nic, PagePolicy, QueuePair,
     QueuePairConfig, RemoteSlice, SendRequest, Status, Transport, Verb,
     verbs::{VerbsConfig, VerbsNic},
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    process::{Child, Command},
-    time::{Duration, Instant},
-};
+use std::process::{Child, Command};
+
+pub use crate::wait::{PATIENCE, wait};
 
 type Of<N> = <N as Nic>::CompletionQueue;
 
 /// How many RECVs each side posts.
 pub const RECEIVES: usize = 8;
 const BUFFER_BYTES: usize = 128;
-
-/// Tries again until there is an answer.
-pub fn wait<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = attempt() {
-            return answer;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 pub fn nic() -> VerbsNic {
     VerbsNic::open(&VerbsConfig::default()).expect("an RDMA device")
@@ -150,7 +136,6 @@ pub fn stay(nic: &VerbsNic, address: &Address, wish: &str) {
     let link = wait("the other side to listen", || nic.connect(address).ok());
     link.send(wish.as_bytes(), Vec::new()).unwrap();
     let end = End::new(nic, link, transport(wish));
-    while end.link.alive() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Nothing more is said; an error is the end.
+    while end.link.receive(PATIENCE).is_ok() {}
 }
