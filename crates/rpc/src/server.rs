@@ -36,7 +36,7 @@ impl Default for ServerConfig {
 }
 
 /// Names a channel of a server core; never another one while the server lives, short of 2^15 reuses of its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId {
     place: u16,
     connection: u16,

@@ -5,7 +5,7 @@
 //! So the reply of the last mutation in each slot is all that a repeated request can ask for again, and anything older
 //! is a violation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Names a session: random, and known to its client alone.
 pub type SessionId = u128;
@@ -126,13 +126,13 @@ impl Default for SessionLimits {
 #[derive(Debug, Default)]
 pub struct Kept {
     limits: SessionLimits,
-    sessions: HashMap<SessionId, (Slots, u64)>,
+    sessions: BTreeMap<SessionId, (Slots, u64)>,
 }
 
 impl Kept {
     /// None yet.
     pub fn new(limits: SessionLimits) -> Self {
-        Self { limits, sessions: HashMap::new() }
+        Self { limits, sessions: BTreeMap::new() }
     }
 
     /// Keeps the slots of a session whose client was lost. Gives back whether another had to be forgotten for it.

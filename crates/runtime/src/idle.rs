@@ -6,7 +6,7 @@
 //! A yield that takes long has let somebody else run on this core: perhaps the very peer that this core waits for. While
 //! that is so, it spins hardly at all, since it would only keep the peer from answering.
 
-use crate::Park;
+use crate::{Park, world};
 use std::{
     sync::OnceLock,
     time::{Duration, Instant},
@@ -62,12 +62,14 @@ pub struct Idle {
     nap: Option<Duration>,
     /// Whether the last yield let somebody else run.
     crowded: bool,
+    /// In a simulated world a core that waits only looks when there is something to see, which spares an event per poll.
+    simulated: bool,
 }
 
 impl Idle {
     /// Starts awake.
     pub fn new(policy: IdlePolicy) -> Self {
-        Self { policy, empty: 0, nap: None, crowded: false }
+        Self { policy, empty: 0, nap: None, crowded: false, simulated: world::is_simulated() }
     }
 
     /// There was work: the next empty poll is the first.
@@ -91,7 +93,10 @@ impl Idle {
     /// The same, where the core has something to do after `longest` in any case.
     #[inline]
     pub fn step_at_most(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
-        if self.empty < self.policy.spins && !(self.crowded && self.empty >= CROWDED_SPINS) {
+        if self.empty < self.policy.spins
+            && !(self.crowded && self.empty >= CROWDED_SPINS)
+            && !self.simulated
+        {
             self.empty += 1;
             std::hint::spin_loop();
             return Rest::Spun;
@@ -101,7 +106,7 @@ impl Idle {
 
     /// Whether the next [`Idle::step`] may sleep.
     pub fn drowsy(&self) -> bool {
-        self.empty >= self.policy.spins + self.policy.yields
+        self.simulated || self.empty >= self.policy.spins + self.policy.yields
     }
 
     #[cold]

@@ -1,5 +1,6 @@
 //! How a core sleeps until there is work for it: announce, look again, sleep (Dekker's pattern, so no wake-up is lost).
 
+use crate::world;
 use std::{sync::Arc, time::Duration};
 
 /// How a core sleeps until something arrives on its queue pairs. The fences that this needs are on the sleeper's side.
@@ -28,14 +29,21 @@ impl<P: Park + ?Sized> Park for &P {
 
 /// Parks a thread that has no queue pair: only its waker ends a sleep early.
 #[derive(Clone, Debug)]
-pub struct ThreadPark {
-    thread: std::thread::Thread,
+pub struct ThreadPark(Sleeper);
+
+#[derive(Clone, Debug)]
+enum Sleeper {
+    Real(std::thread::Thread),
+    Simulated(world::ThreadNumber),
 }
 
 impl ThreadPark {
     /// For the calling thread.
     pub fn new() -> Self {
-        Self { thread: std::thread::current() }
+        Self(match world::current() {
+            Some(world) => Sleeper::Simulated(world.thread()),
+            None => Sleeper::Real(std::thread::current()),
+        })
     }
 }
 
@@ -50,10 +58,24 @@ impl Park for ThreadPark {
         true
     }
     fn park(&self, timeout: Duration) {
-        std::thread::park_timeout(timeout);
+        match world::current() {
+            Some(world) => world.park(Some(deadline_ns(&*world, timeout))),
+            None => std::thread::park_timeout(timeout),
+        }
     }
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let thread = self.thread.clone();
-        Arc::new(move || thread.unpark())
+        match self.0.clone() {
+            Sleeper::Real(thread) => Arc::new(move || thread.unpark()),
+            Sleeper::Simulated(thread) => Arc::new(move || {
+                if let Some(world) = world::current() {
+                    world.unpark(thread);
+                }
+            }),
+        }
     }
+}
+
+/// The moment at which a time will have passed.
+fn deadline_ns(world: &dyn world::World, timeout: Duration) -> u64 {
+    world.now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -17,3 +17,8 @@ pub use error::StoreError;
 pub use mutation::{Applied, Mutation};
 pub use partition_map::{Owner, PartitionMap, SERVERS_MAX};
 pub use server::{Server, ServerConfig};
+
+/// Random bits that nobody can guess.
+pub(crate) fn random() -> Result<u128, StoreError> {
+    locus_runtime::random().map_err(|source| StoreError::System { what: "random bits", source })
+}

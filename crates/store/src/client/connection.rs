@@ -56,7 +56,7 @@ impl<N: Nic> Connection<N> {
         lost: Option<&Self>,
     ) -> Result<Self, StoreError> {
         // Sequences begin anew with a channel, so channels that do not go on need a session of their own.
-        let session = lost.map_or_else(super::random, |lost| Ok(lost.session))?;
+        let session = lost.map_or_else(crate::random, |lost| Ok(lost.session))?;
         let manifest = say_hello(&link, config, session)?;
         let window = config.window.clamp(1, manifest.window.into());
         let reads = RemoteConfig { window: 4 * window, ..RemoteConfig::default() };
@@ -243,7 +243,7 @@ pub(super) fn open_echo<N: Nic>(
     config: &ClientConfig,
     verb: EchoVerb,
 ) -> Result<EchoClient<N>, StoreError> {
-    say_hello(link, config, super::random()?)?;
+    say_hello(link, config, crate::random()?)?;
     let completions = EchoEnd::<N>::COMPLETIONS;
     let queue = hub.with_queue(|queue| hub.nic().create_completion_queue_beside(queue, completions))?;
     let mut end = EchoEnd::new(hub.nic(), link, queue, verb)?;

@@ -317,13 +317,6 @@ impl<N: Nic> Park for Client<N> {
     }
 }
 
-pub(crate) fn random() -> Result<u128, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::System { what: "random bytes", source: error.into() })?;
-    Ok(u128::from_le_bytes(bytes))
-}
-
 /// The error for a status that does not answer the request.
 fn bad_reply(status: u8) -> StoreError {
     StoreError::Protocol { peer: "the server".into(), what: format!("it answered with status {status}") }

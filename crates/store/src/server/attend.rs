@@ -13,10 +13,10 @@ use locus_fabric::{
     echo::{EchoEnd, EchoServer, EchoVerb},
 };
 use locus_rpc::SessionId;
-use locus_runtime::Idle;
+use locus_runtime::{Idle, MonotonicClock, channel};
 use std::{
-    sync::{Arc, atomic::Ordering, mpsc},
-    time::{Duration, Instant},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 /// How long a stranger may take to say hello.
@@ -63,7 +63,7 @@ impl<N: Nic> Attendant<N> {
     }
 
     fn attend(&mut self) -> Result<(), StoreError> {
-        let arrived = Instant::now();
+        let arrived = MonotonicClock::new();
         loop {
             if self.shared.stopping.load(Ordering::Relaxed) {
                 return Ok(());
@@ -129,7 +129,7 @@ impl<N: Nic> Attendant<N> {
         let (Some(facts), Some(core)) = (facts.pop(), self.shared.cores.get(usize::from(core))) else {
             return Err(self.broken("it asked for a channel to no core"));
         };
-        let (answer, answered) = mpsc::sync_channel(1);
+        let (answer, answered) = channel::channel();
         // The first queue pair of a link takes this thread's time if its facts lead nowhere, and never a core's.
         if self.passive.is_empty() {
             return Err(self.broken("it asked for a channel before it asked for READs"));
@@ -142,7 +142,7 @@ impl<N: Nic> Attendant<N> {
             window: window.into(),
             answer,
         });
-        match answered.recv() {
+        match answered.receive() {
             Ok(Ok(accepted)) => {
                 let greeting = accepted.greeting.encode().to_vec();
                 Ok((Answer::Channel { greeting }, vec![accepted.facts]))

@@ -25,13 +25,16 @@ use locus_rpc::{
     Accepted, Answer, BATCH_MAX, ChannelId, INLINE_VALUE_BYTES_MAX, Incoming, Loss, Server as Requests,
     SessionId, Staged,
 };
-use locus_runtime::{Clock, Idle, MonotonicClock, interleave};
+use locus_runtime::{
+    Clock, Idle, MonotonicClock,
+    channel::{self, Receiver, Sender},
+    interleave,
+};
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
 };
 
@@ -51,7 +54,7 @@ pub(crate) enum CoreJob<N: Nic> {
         facts: Facts,
         session: SessionId,
         window: usize,
-        answer: mpsc::SyncSender<Result<Accepted, String>>,
+        answer: Sender<Result<Accepted, String>>,
     },
     /// A client has a staging area from now on.
     Staging { client: u64, region: N::Region },
@@ -60,14 +63,14 @@ pub(crate) enum CoreJob<N: Nic> {
     /// The region that was wished for; none when the memory limit is reached.
     Region { purpose: Purpose, region: Option<(RegionId, N::Region)> },
     /// Adds the core's part to the statistics.
-    Statistics { statistics: Statistics, answer: mpsc::SyncSender<Statistics> },
+    Statistics { statistics: Statistics, answer: Sender<Statistics> },
     /// Ends the core.
     Stop,
 }
 
 /// Takes jobs to a core and wakes it.
 pub(crate) struct JobSender<N: Nic> {
-    jobs: mpsc::Sender<CoreJob<N>>,
+    jobs: Sender<CoreJob<N>>,
     pending: Arc<AtomicBool>,
     waker: Arc<dyn Fn() + Send + Sync>,
 }
@@ -97,7 +100,7 @@ pub(crate) struct CoreSetup<N: Nic> {
     pub(crate) seed: u64,
     pub(crate) incarnation: u64,
     pub(crate) regions: Arc<Regions<N>>,
-    pub(crate) wishes: mpsc::Sender<Wish<N>>,
+    pub(crate) wishes: Sender<Wish<N>>,
 }
 
 /// Which keys are this core's.
@@ -134,11 +137,11 @@ pub(crate) struct Core<N: Nic> {
     tables: Vec<Table>,
     route: Route,
     value_bytes_max: usize,
-    jobs: mpsc::Receiver<CoreJob<N>>,
+    jobs: Receiver<CoreJob<N>>,
     pending: Arc<AtomicBool>,
     /// Which client a channel belongs to, and the clients' staging areas.
-    clients: HashMap<ChannelId, u64>,
-    staging: HashMap<u64, N::Region>,
+    clients: BTreeMap<ChannelId, u64>,
+    staging: BTreeMap<u64, N::Region>,
     /// Mutations that wait for a region.
     deferred: Vec<Deferred>,
     /// How many requests may wait so: no more than all honest clients may have under way.
@@ -177,7 +180,7 @@ impl<N: Nic> Core<N> {
         let directory_region = add(Purpose::Directory, DIRECTORY_BYTES.next_multiple_of(2 << 20))?;
         add(Purpose::Tables, config.region_bytes / 4)?;
         add(Purpose::Extents, config.region_bytes)?;
-        let (sender, jobs) = mpsc::channel();
+        let (sender, jobs) = channel::channel();
         let pending = Arc::new(AtomicBool::new(false));
         let waker = locus_runtime::Park::waker(requests.park());
         let sender = JobSender { jobs: sender, pending: pending.clone(), waker };
@@ -195,8 +198,8 @@ impl<N: Nic> Core<N> {
             value_bytes_max: config.value_bytes_max,
             jobs,
             pending,
-            clients: HashMap::new(),
-            staging: HashMap::new(),
+            clients: BTreeMap::new(),
+            staging: BTreeMap::new(),
             deferred: Vec::new(),
             deferred_max: config.clients_max * config.window,
             wishes: Wishes::new(setup.wishes, sender.clone()),
@@ -426,7 +429,7 @@ impl<N: Nic> Core<N> {
     fn take_jobs(&mut self) {
         // Acquire: pairs with the sender's release. Cleared before the jobs are taken, so that none is missed.
         self.pending.swap(false, Ordering::Acquire);
-        while let Ok(job) = self.jobs.try_recv() {
+        while let Some(job) = self.jobs.try_receive() {
             match job {
                 CoreJob::Open { link, client, facts, session, window, answer } => {
                     let accepted = self.requests.accept(&link, facts, session, window);
@@ -434,13 +437,13 @@ impl<N: Nic> Core<N> {
                         self.clients.insert(accepted.channel, client);
                     }
                     // A client that is gone by now needs no answer.
-                    let _ = answer.try_send(accepted.map_err(|error| error.to_string()));
+                    let _ = answer.send(accepted.map_err(|error| error.to_string()));
                 }
                 CoreJob::Staging { client, region } => drop(self.staging.insert(client, region)),
                 CoreJob::Gone { client } => self.forget(client),
                 CoreJob::Region { purpose, region } => self.take_region(purpose, region),
                 CoreJob::Statistics { statistics, answer } => {
-                    let _ = answer.try_send(self.statistics(statistics));
+                    let _ = answer.send(self.statistics(statistics));
                 }
                 CoreJob::Stop => self.stopped = true,
             }

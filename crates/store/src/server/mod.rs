@@ -16,15 +16,17 @@ use attend::Attendant;
 use core::{Core, CoreJob, CoreSetup, JobSender};
 use locus_fabric::{Address, FabricError, Link, Listener, Nic};
 use locus_memory::RegionId;
+use locus_runtime::{
+    channel,
+    thread::{self, JoinHandle},
+};
 use regions::Regions;
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -36,12 +38,12 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// A running server. Stops when dropped.
 pub struct Server<N: Nic> {
     shared: Arc<Shared<N>>,
-    threads: Vec<JoinHandle<()>>,
-    listeners: Mutex<Vec<JoinHandle<()>>>,
+    threads: Vec<JoinHandle>,
+    listeners: Mutex<Vec<JoinHandle>>,
 }
 
 /// The links of the clients, by number, each with the thread that attends to it.
-type Links<N> = HashMap<u64, (<N as Nic>::Link, JoinHandle<()>)>;
+type Links<N> = BTreeMap<u64, (<N as Nic>::Link, JoinHandle)>;
 
 /// What the threads of a server share.
 struct Shared<N: Nic> {
@@ -76,10 +78,10 @@ impl<N: Nic> Shared<N> {
             ..Statistics::default()
         };
         for core in &self.cores {
-            let (answer, answered) = mpsc::sync_channel(1);
+            let (answer, answered) = channel::channel();
             core.send(CoreJob::Statistics { statistics: statistics.clone(), answer });
             // A core that is stopping adds nothing.
-            statistics = answered.recv().unwrap_or(statistics);
+            statistics = answered.receive().unwrap_or(statistics);
         }
         statistics
     }
@@ -90,8 +92,8 @@ impl<N: Nic> Server<N> {
     pub fn start(nic: &N, config: ServerConfig) -> Result<Self, StoreError> {
         config.check()?;
         let regions = Arc::new(Regions::new(nic.clone(), config.pages, config.memory_bytes));
-        let (wishes, wished) = mpsc::channel();
-        let incarnation = crate::client::random()? as u64;
+        let (wishes, wished) = channel::channel();
+        let incarnation = crate::random()? as u64;
         let mut threads = Vec::new();
         let mut cores = Vec::new();
         let mut directories = Vec::new();
@@ -148,7 +150,7 @@ impl<N: Nic> Server<N> {
                     // One stranger's failure, or a passing one such as a full descriptor table.
                     Err(_) => {
                         shared.dropped.fetch_add(1, Ordering::Relaxed);
-                        std::thread::sleep(Duration::from_millis(1));
+                        thread::sleep(Duration::from_millis(1));
                     }
                 }
             }
@@ -185,7 +187,7 @@ impl<N: Nic> Drop for Server<N> {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = listener.join();
         }
-        let links: Vec<_> = self.shared.links().drain().map(|(_, link)| link).collect();
+        let links: Vec<_> = std::mem::take(&mut *self.shared.links()).into_values().collect();
         for (link, thread) in links {
             link.close();
             let _ = thread.join();
@@ -210,11 +212,11 @@ fn attend<N: Nic>(shared: &Arc<Shared<N>>, link: N::Link) {
     }
 }
 
-type Started<N> = (JoinHandle<()>, JobSender<N>, RegionId);
+type Started<N> = (JoinHandle, JobSender<N>, RegionId);
 
 /// Starts a core on a thread of its own, on which everything that it uses is made.
 fn start_core<N: Nic>(setup: CoreSetup<N>) -> Result<Started<N>, StoreError> {
-    let (ready, started) = mpsc::sync_channel(1);
+    let (ready, started) = channel::channel();
     let thread = spawn("locus-core", move || match Core::new(setup) {
         Ok((core, sender, directory)) => {
             // The starter waits for this.
@@ -224,14 +226,11 @@ fn start_core<N: Nic>(setup: CoreSetup<N>) -> Result<Started<N>, StoreError> {
         Err(error) => drop(ready.send(Err(error))),
     })?;
     let (sender, directory) = started
-        .recv()
+        .receive()
         .unwrap_or_else(|_| Err(StoreError::Fabric(FabricError::State("a core ended while it started"))))?;
     Ok((thread, sender, directory))
 }
 
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body)
-        .map_err(|source| StoreError::System { what: "starting a thread", source })
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle, StoreError> {
+    thread::spawn(name, body).map_err(|source| StoreError::System { what: "starting a thread", source })
 }

@@ -7,7 +7,8 @@ use super::core::CoreJob;
 use crate::StoreError;
 use locus_fabric::{Access, FabricError, Nic, PagePolicy, Region};
 use locus_memory::{Purpose, RegionId};
-use std::sync::{Mutex, PoisonError, mpsc};
+use locus_runtime::channel::Receiver;
+use std::sync::{Mutex, PoisonError};
 
 /// The largest region in bytes.
 const REGION_BYTES_MAX: usize = 1 << 30;
@@ -98,8 +99,8 @@ pub(crate) struct Wish<N: Nic> {
 }
 
 /// Serves wishes until the last core is gone.
-pub(crate) fn provision<N: Nic>(regions: &Regions<N>, wishes: &mpsc::Receiver<Wish<N>>) {
-    for wish in wishes {
+pub(crate) fn provision<N: Nic>(regions: &Regions<N>, wishes: &Receiver<Wish<N>>) {
+    while let Ok(wish) = wishes.receive() {
         let region = regions.reserve(wish.bytes.min(REGION_BYTES_MAX), wish.least).ok();
         wish.answer.send(CoreJob::Region { purpose: wish.purpose, region });
     }

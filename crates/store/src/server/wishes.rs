@@ -4,7 +4,7 @@ use super::{core::JobSender, regions::Wish};
 use locus_fabric::Nic;
 use locus_index::cuckoo::ROW_BYTES;
 use locus_memory::{Arena, Purpose};
-use std::sync::mpsc;
+use locus_runtime::channel::Sender;
 
 /// A further region is asked for when less than one part in so many of the regions' bytes is free.
 const FREE_PART: usize = 4;
@@ -15,7 +15,7 @@ const SPARE_BYTES: usize = 2 << 20;
 
 /// What was asked for and not answered yet, per purpose.
 pub(super) struct Wishes<N: Nic> {
-    provisioner: mpsc::Sender<Wish<N>>,
+    provisioner: Sender<Wish<N>>,
     answer: JobSender<N>,
     pending: [bool; Purpose::ALL.len()],
     /// The memory limit was reached: nothing more is to be had.
@@ -23,7 +23,7 @@ pub(super) struct Wishes<N: Nic> {
 }
 
 impl<N: Nic> Wishes<N> {
-    pub(super) fn new(provisioner: mpsc::Sender<Wish<N>>, answer: JobSender<N>) -> Self {
+    pub(super) fn new(provisioner: Sender<Wish<N>>, answer: JobSender<N>) -> Self {
         Self { provisioner, answer, pending: Default::default(), refused: Default::default() }
     }
 
