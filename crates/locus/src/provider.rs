@@ -51,14 +51,21 @@ enum Choice {
     Verbs(VerbsConfig),
 }
 
+fn choice(address: &Address) -> Result<Choice> {
+    match address {
+        Address::Shm(_) => Ok(Choice::Shm),
+        Address::Rdma { nic, .. } => Ok(Choice::Verbs(nic.clone())),
+        Address::Sim(_) => {
+            Err(FabricError::Unsupported("a simulated store is reached within its simulation alone").into())
+        }
+    }
+}
+
 fn choose(addresses: &[Address]) -> Result<Choice> {
-    let mut choices = addresses.iter().map(|address| match address {
-        Address::Shm(_) => Choice::Shm,
-        Address::Rdma { nic, .. } => Choice::Verbs(nic.clone()),
-    });
-    let first = choices.next().unwrap_or(Choice::Shm);
+    let mut choices = addresses.iter().map(choice);
+    let first = choices.next().transpose()?.unwrap_or(Choice::Shm);
     for other in choices {
-        match (&first, &other) {
+        match (&first, &other?) {
             (Choice::Shm, Choice::Shm) => {}
             (Choice::Verbs(one), Choice::Verbs(another)) if one == another => {}
             (Choice::Verbs(_), Choice::Verbs(_)) => {

@@ -93,9 +93,7 @@ impl Idle {
     /// The same, where the core has something to do after `longest` in any case.
     #[inline]
     pub fn step_at_most(&mut self, park: &(impl Park + ?Sized), longest: Duration) -> Rest {
-        if self.empty < self.policy.spins
-            && !(self.crowded && self.empty >= CROWDED_SPINS)
-            && !self.simulated
+        if self.empty < self.policy.spins && !(self.crowded && self.empty >= CROWDED_SPINS) && !self.simulated
         {
             self.empty += 1;
             std::hint::spin_loop();

@@ -47,6 +47,7 @@ impl Place {
         match self {
             Self::Own { .. } | Self::Running(Address::Shm(_)) => "shm",
             Self::Running(Address::Rdma { .. }) => "rdma",
+            Self::Running(Address::Sim(_)) => "sim",
         }
     }
 
@@ -55,6 +56,11 @@ impl Place {
         Ok(match self {
             Self::Own { .. } | Self::Running(Address::Shm(_)) => AnyNic::Shm(ShmNic::open().map_err(said)?),
             Self::Running(Address::Rdma { nic, .. }) => AnyNic::Verbs(VerbsNic::open(nic).map_err(said)?),
+            Self::Running(address @ Address::Sim(_)) => {
+                return Err(said(format!(
+                    "{address}: a simulated store is reached within its simulation alone"
+                )));
+            }
         })
     }
 }

@@ -38,7 +38,7 @@ const BACKLOG: i32 = 128;
 pub(crate) fn path(address: &Address) -> Result<&Path, FabricError> {
     match address {
         Address::Shm(path) => Ok(path),
-        Address::Rdma { .. } => Err(FabricError::BadAddress {
+        Address::Rdma { .. } | Address::Sim(_) => Err(FabricError::BadAddress {
             address: address.to_string(),
             reason: "shared memory is reached at shm:/path/to/socket".into(),
         }),

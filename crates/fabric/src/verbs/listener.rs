@@ -14,7 +14,7 @@ pub struct VerbsListener {
 pub(crate) fn rdma(address: &Address) -> Result<(&str, u16), FabricError> {
     match address {
         Address::Rdma { host, port, .. } => Ok((host, *port)),
-        Address::Shm(_) => Err(FabricError::BadAddress {
+        Address::Shm(_) | Address::Sim(_) => Err(FabricError::BadAddress {
             address: address.to_string(),
             reason: "an RDMA NIC is reached at rdma://host:port".into(),
         }),

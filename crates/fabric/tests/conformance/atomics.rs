@@ -141,7 +141,7 @@ fn on_two_threads<N: Nic>(
     theirs: &N::Region,
     body: impl Fn(&mut End<N>, &N::RemoteRegion, u64) + Sync,
 ) {
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         for thread in 0..2 {
             let other = fixture.another();
             let body = &body;
@@ -204,7 +204,7 @@ fn atomics_with_the_cpu_are_as_declared<N: Nic>(fixture: &mut Fixture<N>) {
     let global = fixture.nic.properties().atomics == Atomicity::Global;
     // Among NICs only, the CPU must keep to another word; then both sums are exact.
     let cpu_word = if global { 3 } else { 4 };
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         let words = theirs.clone();
         scope.spawn(move || {
             for _ in 0..ROUNDS {

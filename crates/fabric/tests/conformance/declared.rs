@@ -9,6 +9,7 @@ use crate::{
     list,
 };
 use locus_fabric::{Access, Nic, Opcode, Payload, QueuePair, ReadOrder, Region, Transport, Transport::*};
+use locus_runtime::{thread, world};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -25,6 +26,7 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
 
 fn properties_are_sane<N: Nic>(fixture: &mut Fixture<N>) {
     let properties = fixture.nic.properties();
+    assert!(["shm", "verbs", "sim"].contains(&properties.provider));
     assert!(properties.read_atomicity_bytes.is_power_of_two());
     assert!(properties.inline_bytes_max >= 32, "a slot's trailing word and a small message");
     assert!((256..=64 << 10).contains(&properties.datagram_bytes_max), "an MTU");
@@ -96,7 +98,7 @@ fn race_reads<N: Nic>(
     let shared = fixture.share(&theirs);
     let mut duo: Duo<N> = fixture.duo(Rc);
     let (begun, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         let (begun, done) = (&begun, &done);
         scope.spawn(move || {
             for round in 1.. {
@@ -130,6 +132,13 @@ fn race_reads<N: Nic>(
             check(&rounds, last);
         }
     });
+}
+
+/// Simulated threads take turns: one that neither polls nor stores has to make way.
+fn breathe() {
+    if world::is_simulated() {
+        thread::yield_now();
+    }
 }
 
 struct End<'a>(&'a AtomicBool);
@@ -196,7 +205,7 @@ fn write_order_is_as_declared<N: Nic>(fixture: &mut Fixture<N>, transport: Trans
     let shared = fixture.share(&theirs);
     let mut duo = fixture.duo(transport);
     let (begun, looks, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         let (begun, looks, done) = (&begun, &looks, &done);
         let observer = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
@@ -208,6 +217,7 @@ fn write_order_is_as_declared<N: Nic>(fixture: &mut Fixture<N>, transport: Trans
                     behind = round;
                 }
                 assert!(behind <= begun.load(Ordering::Acquire), "a word from the future");
+                breathe();
                 looks.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -230,7 +240,7 @@ fn writes_beside_each_other_both_stay<N: Nic>(fixture: &mut Fixture<N>) {
     let theirs = fixture.region(4096, Access::RemoteWrite);
     let shares = [(0, 13), (13, 22)];
     let progress = [AtomicU64::new(0), AtomicU64::new(0)];
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         for (index, (from, to)) in shares.into_iter().enumerate() {
             let (other, theirs, progress) = (fixture.another(), theirs.clone(), &progress);
             scope.spawn(move || {

@@ -239,7 +239,7 @@ impl<N: Nic> Duo<N> {
         for round in 0..300 {
             self.pump();
             if round % 10 == 0 {
-                std::thread::yield_now();
+                locus_runtime::thread::yield_now();
             }
         }
     }

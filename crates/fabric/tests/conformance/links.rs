@@ -6,7 +6,8 @@ use crate::{
     list,
 };
 use locus_fabric::{Access, FabricError, Facts, Link, Nic, Opcode, QueuePair, Region, Status, Transport::*};
-use std::time::{Duration, Instant};
+use locus_runtime::MonotonicClock;
+use std::time::Duration;
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
     list![
@@ -85,7 +86,7 @@ fn carry_the_largest_message<N: Nic>(fixture: &mut Fixture<N>) {
     let message = pattern(1, limit);
     // The facts' bytes count.
     let (shorter, facts) = (pattern(2, limit - 1000), pattern(3, 1000));
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         scope.spawn(|| {
             fixture.near.send(&message, Vec::new()).expect("the largest message");
             let facts = Facts { bytes: facts.clone(), handles: Vec::new() };
@@ -113,7 +114,7 @@ fn refuse_messages_over_the_limit<N: Nic>(fixture: &mut Fixture<N>) {
 
 fn give_nothing_when_the_time_has_passed<N: Nic>(fixture: &mut Fixture<N>) {
     for time in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(20)] {
-        let start = Instant::now();
+        let start = MonotonicClock::new();
         assert!(fixture.near.receive(time).expect("the link lives").is_none());
         assert!(start.elapsed() >= time);
     }
@@ -125,7 +126,7 @@ fn give_nothing_when_the_time_has_passed<N: Nic>(fixture: &mut Fixture<N>) {
 fn carry_large_messages_both_ways_at_once<N: Nic>(fixture: &mut Fixture<N>) {
     // Neither end may wait for its message to leave before it takes the other's, given a thread for each.
     let message = pattern(1, 700_000);
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         for link in [&fixture.near, &fixture.far] {
             let message = &message;
             scope.spawn(move || (0..5).for_each(|_| link.send(message, Vec::new()).unwrap()));
@@ -145,9 +146,9 @@ fn clones_share_the_connection<N: Nic>(fixture: &mut Fixture<N>) {
 }
 
 fn receive_ends_when_the_peer_closes<N: Nic>(fixture: &mut Fixture<N>) {
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         let waiting = scope.spawn(|| fixture.far.receive(2 * PATIENCE));
-        let start = Instant::now();
+        let start = MonotonicClock::new();
         fixture.near.close();
         let received = waiting.join().unwrap();
         assert!(matches!(received, Err(FabricError::PeerLost { .. })), "{received:?}");

@@ -24,6 +24,7 @@ mod park;
 mod queues;
 mod regions;
 mod resources;
+mod scope;
 mod threads;
 mod transfer;
 mod unready;
@@ -33,8 +34,9 @@ mod wait;
 use fixture::Fixture;
 use libtest_mimic::{Arguments, Trial};
 use locus_fabric::{
-    Nic,
+    Nic, ReadOrder,
     shm::ShmNic,
+    sim::{Adversary, NicModel, SimNic, SimulationConfig, simulate},
     verbs::{VerbsConfig, VerbsNic},
 };
 use std::{
@@ -51,10 +53,16 @@ use std::{
 trait Provider {
     /// The NIC.
     type Nic: Nic;
-    /// The first part of the name of each test, and what the NIC calls itself.
+    /// The first part of the name of each test.
     const NAME: &'static str;
-    /// Opens the NIC.
+    /// Opens the NIC, which all cases share.
     fn open() -> Self::Nic;
+    /// Runs a case.
+    fn run(nic: Option<Self::Nic>, case: fn(&mut Fixture<Self::Nic>)) {
+        case(&mut Fixture::new(nic.expect("opened before")));
+    }
+    /// Whether cases share a NIC.
+    const SHARES: bool = true;
 }
 
 struct Shm;
@@ -81,7 +89,56 @@ impl Provider for Verbs {
     }
 }
 
-/// Which providers are held to the suite, by name: `shm` unless this variable names others. RDMA needs a device; see
+/// A quiet simulated world per case, whose NIC keeps all promises that there are.
+struct Sim;
+
+impl Provider for Sim {
+    type Nic = SimNic;
+    const NAME: &'static str = "sim";
+    const SHARES: bool = false;
+
+    fn open() -> SimNic {
+        SimNic::open()
+    }
+
+    fn run(_: Option<SimNic>, case: fn(&mut Fixture<SimNic>)) {
+        let nic = NicModel { read_order: ReadOrder::Increasing, read_atomicity_bytes: 64 };
+        // Probes race with stores, so that stores must take time.
+        let adversary = Adversary { preempts: 0.02, pause_ns: 100, samples: 0.5, ..Adversary::none() };
+        in_a_world(SimulationConfig { nic, adversary, ..SimulationConfig::default() }, case);
+    }
+}
+
+/// A few hostile worlds per case, whose NIC promises next to nothing.
+struct HostileSim;
+
+impl Provider for HostileSim {
+    type Nic = SimNic;
+    const NAME: &'static str = "hostile-sim";
+    const SHARES: bool = false;
+
+    fn open() -> SimNic {
+        SimNic::open()
+    }
+
+    fn run(_: Option<SimNic>, case: fn(&mut Fixture<SimNic>)) {
+        for seed in 0..HOSTILE_WORLDS {
+            let adversary = Adversary { scrambles_writes: true, ..Adversary::of_memory() };
+            in_a_world(SimulationConfig { seed, adversary, ..SimulationConfig::default() }, case);
+        }
+    }
+}
+
+/// How many hostile worlds see each case.
+const HOSTILE_WORLDS: u64 = 3;
+
+fn in_a_world(config: SimulationConfig, case: fn(&mut Fixture<SimNic>)) {
+    let seed = config.seed;
+    let outcome = simulate(config, move || case(&mut Fixture::new(SimNic::open())));
+    outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+}
+
+/// Which providers are held to the suite, by name: all but `verbs` unless this variable names others. RDMA needs a device; see
 /// `vm/README.md` for one that needs no hardware.
 const PROVIDERS: &str = "LOCUS_PROVIDERS";
 
@@ -138,8 +195,7 @@ struct Count {
 
 /// Turns the cases into tests of one provider.
 fn enlist<P: Provider>(trials: &mut Vec<Trial>, alone: &Arc<RwLock<()>>) -> Count {
-    let nic = P::open();
-    assert_eq!(nic.properties().provider, P::NAME);
+    let nic = P::SHARES.then(P::open);
     let cases = cases::<P::Nic>();
     let names: HashSet<_> = cases.iter().map(|case| case.name).collect();
     assert_eq!(names.len(), cases.len(), "two cases have the same name");
@@ -152,11 +208,11 @@ fn enlist<P: Provider>(trials: &mut Vec<Trial>, alone: &Arc<RwLock<()>>) -> Coun
             let (shared, exclusive);
             if case.alone {
                 exclusive = alone.write().unwrap_or_else(PoisonError::into_inner);
-                (case.run)(&mut Fixture::new(nic));
+                P::run(nic, case.run);
                 drop(exclusive);
             } else {
                 shared = alone.read().unwrap_or_else(PoisonError::into_inner);
-                (case.run)(&mut Fixture::new(nic));
+                P::run(nic, case.run);
                 drop(shared);
             }
             passed.fetch_add(1, Ordering::Relaxed);
@@ -170,11 +226,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let (mut trials, alone) = (Vec::new(), Arc::new(RwLock::new(())));
     let mut counts = Vec::new();
-    for provider in std::env::var(PROVIDERS).as_deref().unwrap_or("shm").split(',') {
+    for provider in std::env::var(PROVIDERS).as_deref().unwrap_or("shm,sim,hostile-sim").split(',') {
         counts.push(match provider {
             "shm" => enlist::<Shm>(&mut trials, &alone),
             "verbs" => enlist::<Verbs>(&mut trials, &alone),
-            other => panic!("{PROVIDERS}={other}: the providers are shm and verbs"),
+            "sim" => enlist::<Sim>(&mut trials, &alone),
+            "hostile-sim" => enlist::<HostileSim>(&mut trials, &alone),
+            other => panic!("{PROVIDERS}={other}: the providers are shm, verbs, sim and hostile-sim"),
         });
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

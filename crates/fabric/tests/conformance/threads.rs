@@ -51,7 +51,7 @@ fn on_both_sides<N: Nic>(
     near: impl FnOnce(&N, &N::Link) + Send,
     far: impl FnOnce(&N, &N::Link) + Send,
 ) {
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         scope.spawn(|| near(&fixture.nic, &fixture.near));
         scope.spawn(|| far(&fixture.nic, &fixture.far));
     });
@@ -298,7 +298,7 @@ fn no_read_sees_what_was_stored_after_revoking<N: Nic>(fixture: &mut Fixture<N>)
         (0..WORDS).for_each(|index| theirs.store(index, 1));
         let shared = fixture.share(&theirs);
         let reads = AtomicU64::new(0);
-        std::thread::scope(|scope| {
+        crate::scope::scope(|scope| {
             let reads = &reads;
             let reader = scope.spawn(|| {
                 let ours = fixture.region(WORDS * 8, Access::Local);
@@ -398,7 +398,7 @@ fn queue_pairs_come_and_go_beside_traffic<N: Nic>(fixture: &mut Fixture<N>) {
     let theirs = fixture.region(4096, Access::RemoteRead);
     theirs.copy_in(0, &pattern(1, 4096));
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    crate::scope::scope(|scope| {
         let (done, theirs, fixture) = (&done, &theirs, &*fixture);
         let traffic = scope.spawn(move || {
             let (ours, shared) = (fixture.region(4096, Access::Local), fixture.share(theirs));

@@ -102,6 +102,9 @@ fn write_places_exactly_its_bytes<N: Nic>(fixture: &mut Fixture<N>, transport: T
     for (round, (bytes, from, to)) in shapes().enumerate() {
         let room = if bytes > 8 << 10 { theirs.bytes() } else { ROOM };
         let mut expected = pattern(round as u64, room);
+        // No byte is there by chance before the WRITE is.
+        let other: Vec<u8> = source[from..from + bytes].iter().map(|byte| !byte).collect();
+        expected[to..to + bytes].copy_from_slice(&other);
         theirs.copy_in(0, &expected);
         expected[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
         duo.near.post(&write(3, slice(&ours, from, bytes), remote(&shared, to)));

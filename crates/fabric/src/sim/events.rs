@@ -1,0 +1,73 @@
+//! What is going to happen, in order of virtual time.
+
+use super::transport::{Acknowledgement, Message};
+use locus_runtime::world::ThreadNumber;
+use std::{cmp::Ordering, collections::BinaryHeap};
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A thread goes on, unless it went on since.
+    Resume { thread: ThreadNumber, turn: u64 },
+    /// A message reaches a queue pair.
+    Arrive { to: u32, message: Message },
+    /// The memory of a READ has been sampled long enough.
+    ReadEnds { number: u64 },
+    /// A WRITE that is under way goes on.
+    WriteGoesOn { at: u32 },
+    /// A request over UC or UD has left.
+    Departed { from: u32, sequence: u64 },
+    /// The answer to a request over RC is back.
+    Acknowledged { to: u32, answer: Acknowledgement },
+    /// A message of a link reaches an end.
+    LinkMessage { link: u64, side: usize },
+}
+
+/// The events to come. Those of one moment come in an order that chance decides, or in that in which they were added.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    heap: BinaryHeap<Entry>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at_ns: u64,
+    order: u64,
+    event: Event,
+}
+
+impl Events {
+    /// Adds one. `order` decides among those of one moment, and then the order of adding.
+    pub(crate) fn add(&mut self, at_ns: u64, order: u64, event: Event) {
+        self.added += 1;
+        let order = order << 40 | self.added & ((1 << 40) - 1);
+        self.heap.push(Entry { at_ns, order, event });
+    }
+
+    /// Takes the next one, and when it happens.
+    pub(crate) fn next(&mut self) -> Option<(u64, Event)> {
+        self.heap.pop().map(|entry| (entry.at_ns, entry.event))
+    }
+}
+
+// BinaryHeap gives the greatest first, so the earliest is the greatest.
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}

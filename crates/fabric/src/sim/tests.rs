@@ -1,0 +1,77 @@
+//! What only this provider does: the same world from the same seed, virtual time, ends of worlds and of processes.
+
+use super::*;
+use locus_runtime::{Clock, MonotonicClock, thread};
+use std::time::Duration;
+
+#[test]
+fn virtual_time_costs_no_real_time() {
+    let outcome = simulate(SimulationConfig::default(), || {
+        let clock = MonotonicClock::new();
+        thread::sleep(Duration::from_secs(3600));
+        clock.now_ns()
+    });
+    assert_eq!(outcome.unwrap().value, 3_600_000_000_000);
+}
+
+#[test]
+fn a_world_in_which_all_wait_says_so() {
+    let error = simulate(SimulationConfig::default(), || {
+        let (_sender, receiver) = locus_runtime::channel::channel::<()>();
+        let _ = receiver.receive();
+    });
+    assert_eq!(error.err(), Some(SimulationError::Stuck { at_ns: 0 }));
+}
+
+#[test]
+fn a_panic_ends_the_world_and_says_where() {
+    let error = simulate(SimulationConfig::default(), || {
+        let other = thread::spawn("other", || {
+            thread::sleep(Duration::from_nanos(7));
+            panic!("on purpose");
+        });
+        let _ = other.unwrap().join();
+        thread::sleep(Duration::from_secs(1));
+    });
+    let panicked =
+        SimulationError::Panicked { thread: "other".into(), at_ns: 7, message: "on purpose".into() };
+    assert_eq!(error.err(), Some(panicked));
+}
+
+#[test]
+fn an_endless_world_reaches_its_limit() {
+    let config = SimulationConfig { events_max: 1000, ..SimulationConfig::default() };
+    let error = simulate(config, || {
+        loop {
+            thread::yield_now();
+        }
+    });
+    assert!(matches!(error, Err::<Outcome<()>, _>(SimulationError::Exhausted { limit: 1000, .. })));
+}
+
+#[test]
+fn a_killed_process_drops_what_it_held_and_its_peer_notices() {
+    let outcome = simulate(SimulationConfig::default(), || {
+        let nic = SimNic::open();
+        let address = Address::Sim("victim".into());
+        let victim = SimProcess::spawn("victim", {
+            let address = address.clone();
+            move || {
+                let listener = SimNic::open().listen(&address).unwrap();
+                let link = crate::Listener::accept(&listener, Duration::from_secs(1)).unwrap().unwrap();
+                let _ = crate::Link::receive(&link, Duration::from_secs(3600));
+                unreachable!("it is killed before");
+            }
+        });
+        thread::sleep(Duration::from_micros(10));
+        assert!(nic.listen(&address).is_err(), "the address is taken");
+        let link = nic.connect(&address).unwrap();
+        assert!(crate::Link::alive(&link));
+        victim.kill();
+        victim.join();
+        assert!(!crate::Link::alive(&link));
+        assert!(crate::Link::receive(&link, Duration::from_secs(1)).is_err());
+        drop(nic.listen(&address).expect("the address is free"));
+    });
+    outcome.unwrap();
+}

@@ -1,0 +1,591 @@
+//! Queue pairs as the world knows them, and how messages travel between them: RC, UC and UD.
+//!
+//! A request leaves when it is rung for, in order; its message arrives later, in order per queue pair, and is carried
+//! out by the receiver's NIC, which over RC answers. Over RC a message for which no RECV is posted waits at the head of
+//! the receiver's line; over UC and UD it is lost. A READ is carried out over a stretch of time ([`super::sampling`]).
+
+use super::{
+    completion_queue::Frees,
+    events::Event,
+    region::{Memory, Target},
+    state::State,
+};
+use crate::{
+    Completion, Opcode, QueuePairConfig, QueuePairState, ReceiverNotReady, Status, Transport,
+    copy::{Neighbours, Sink},
+};
+use std::{collections::VecDeque, sync::atomic::Ordering};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) number: u32,
+    pub(crate) link: u64,
+    pub(crate) config: QueuePairConfig,
+    pub(crate) state: QueuePairState,
+    /// The queue pair it is connected with. RC and UC.
+    pub(crate) peer: Option<u32>,
+    /// What its facts carry, so that nobody guesses them.
+    pub(crate) secret: u64,
+    pub(crate) send_queue: usize,
+    pub(crate) receive_queue: usize,
+    /// Places of the two queues that are taken until a completion was polled.
+    pub(crate) send_places: usize,
+    pub(crate) receive_places: usize,
+    /// Requests that have not completed, the oldest with the sequence `first`.
+    pub(crate) sends: VecDeque<Posted>,
+    first: u64,
+    /// The sequence of the next request to leave, and of the first that was not rung for.
+    next: u64,
+    pub(crate) rung: u64,
+    /// READs and atomics under way.
+    outstanding: usize,
+    /// Requests that have completed in silence since the last completion.
+    silent: usize,
+    last_departure_ns: u64,
+    last_arrival_ns: u64,
+    last_answer_ns: u64,
+    pub(crate) receives: VecDeque<Receive>,
+    /// Messages that have arrived and not been carried out.
+    inbound: VecDeque<Message>,
+    /// READs of the peer that are being carried out here.
+    reading: usize,
+    /// A WRITE of the peer is being carried out here.
+    writing: bool,
+}
+
+/// A request of a send queue.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub(crate) id: u64,
+    pub(crate) opcode: Opcode,
+    pub(crate) signaled: bool,
+    /// Its message, until it leaves.
+    pub(crate) kind: Option<Kind>,
+    /// Where what comes back goes.
+    pub(crate) into: Option<(Memory, usize)>,
+    /// The UD queue pair that it is for, by number and secret.
+    pub(crate) to: Option<(u32, u64)>,
+    pub(crate) ended: Option<Status>,
+}
+
+/// A RECV.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) id: u64,
+    pub(crate) memory: Memory,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What travels to a peer.
+#[derive(Debug)]
+pub(crate) struct Message {
+    from: u32,
+    sequence: u64,
+    transport: Transport,
+    /// On UD: the secret of the queue pair that it is for.
+    secret: u64,
+    kind: Kind,
+}
+
+/// What a message asks for.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Read { target: Target, bytes: usize },
+    Write { target: Target, bytes: Box<[u8]>, immediate: Option<u32>, left: Option<Vec<usize>> },
+    Send { bytes: Box<[u8]>, immediate: Option<u32> },
+    CompareSwap { target: Target, expected: u64, desired: u64 },
+    FetchAdd { target: Target, add: u64 },
+}
+
+impl Kind {
+    /// How many bytes go there.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write { bytes, .. } | Self::Send { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    fn comes_back(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether it takes a RECV of the receiver.
+    fn takes_a_receive(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_), .. })
+    }
+}
+
+/// What comes back to a requester.
+#[derive(Debug)]
+pub(crate) struct Acknowledgement {
+    pub(crate) sequence: u64,
+    pub(crate) answer: Answer,
+}
+
+/// How a request ended, and what it brought.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) bytes: Box<[u8]>,
+}
+
+impl Answer {
+    pub(crate) fn failure(status: Status) -> Self {
+        Self { status, bytes: Box::default() }
+    }
+
+    fn success() -> Self {
+        Self::failure(Status::Success)
+    }
+}
+
+impl Pair {
+    pub(crate) fn new(
+        (number, link): (u32, u64),
+        config: &QueuePairConfig,
+        secret: u64,
+        (send_queue, receive_queue): (usize, usize),
+    ) -> Self {
+        Self {
+            number,
+            link,
+            config: config.clone(),
+            state: QueuePairState::Init,
+            peer: None,
+            secret,
+            send_queue,
+            receive_queue,
+            send_places: 0,
+            receive_places: 0,
+            sends: VecDeque::new(),
+            first: 0,
+            next: 0,
+            rung: 0,
+            outstanding: 0,
+            silent: 0,
+            last_departure_ns: 0,
+            last_arrival_ns: 0,
+            last_answer_ns: 0,
+            receives: VecDeque::new(),
+            inbound: VecDeque::new(),
+            reading: 0,
+            writing: false,
+        }
+    }
+
+    fn completion(&self, id: u64, status: Status, opcode: Opcode) -> Completion {
+        Completion { id, queue_pair: self.number, status, opcode, bytes: 0, immediate: None }
+    }
+}
+
+/// Requests.
+impl State {
+    /// A queue pair that lives.
+    pub(crate) fn pair(&mut self, number: u32) -> Option<&mut Pair> {
+        self.pairs.get_mut(number as usize)?.as_mut()
+    }
+
+    /// The connected queue pairs of a link.
+    pub(crate) fn pairs_of_link(&self, link: u64) -> Vec<u32> {
+        let pairs = self.pairs.iter().flatten();
+        pairs
+            .filter(|pair| pair.link == link && pair.config.transport != Transport::Ud)
+            .map(|pair| pair.number)
+            .collect()
+    }
+
+    /// How long bytes take to pass a link.
+    pub(crate) fn transfer_ns(&self, bytes: usize) -> u64 {
+        (bytes as u64 * self.config.times.kilobyte_ns) >> 10
+    }
+
+    /// Lets requests leave that were rung for, as far as the number of outstanding READs allows.
+    pub(crate) fn depart(&mut self, number: u32) {
+        loop {
+            let times = self.config.times.clone();
+            let (now_ns, delay_ns) = (self.now_ns, self.delay_ns());
+            let reorders = self.config.adversary.reorders;
+            let Some(pair) = self.pair(number) else { return };
+            if pair.state != QueuePairState::Ready || pair.next >= pair.rung {
+                return;
+            }
+            let posted = &mut pair.sends[(pair.next - pair.first) as usize];
+            let comes_back = posted.kind.as_ref().is_some_and(Kind::comes_back);
+            if comes_back && pair.outstanding >= pair.config.reads_outstanding {
+                return;
+            }
+            let kind = posted.kind.take().expect("a request leaves once");
+            let (peer, secret) =
+                posted.to.or(pair.peer.map(|peer| (peer, 0))).expect("connected, or addressed");
+            let (sequence, transport) = (pair.next, pair.config.transport);
+            pair.outstanding += usize::from(comes_back);
+            pair.next += 1;
+            pair.last_departure_ns = pair.last_departure_ns.max(now_ns) + times.requester_ns;
+            let departure_ns = pair.last_departure_ns;
+            let transfer_ns = (kind.bytes() as u64 * times.kilobyte_ns) >> 10;
+            let mut arrival_ns = departure_ns + times.wire_ns + transfer_ns + delay_ns;
+            if !(reorders && transport == Transport::Ud) {
+                arrival_ns = arrival_ns.max(pair.last_arrival_ns + 1);
+                pair.last_arrival_ns = arrival_ns;
+            }
+            let message = Message { from: number, sequence, transport, secret, kind };
+            self.travel(peer, message, departure_ns, arrival_ns);
+        }
+    }
+
+    /// Sends a message on its way, on which chance may get at it.
+    fn travel(&mut self, to: u32, message: Message, departure_ns: u64, arrival_ns: u64) {
+        let (from, sequence) = (message.from, message.sequence);
+        if self.chance.happens(self.config.adversary.breaks) {
+            self.counters.broken += 1;
+            return self.break_pair(from, Status::PeerLost);
+        }
+        if message.transport != Transport::Rc {
+            self.at(departure_ns, Event::Departed { from, sequence });
+            if self.chance.happens(self.config.adversary.loses) {
+                self.counters.lost += 1;
+                return;
+            }
+        }
+        self.at(arrival_ns, Event::Arrive { to, message });
+    }
+
+    /// A request over UC or UD is done when it has left.
+    pub(crate) fn departed(&mut self, from: u32, sequence: u64) {
+        self.end_request(from, sequence, Status::Success);
+    }
+
+    /// The answer to a request over RC.
+    pub(crate) fn acknowledged(&mut self, to: u32, Acknowledgement { sequence, answer }: Acknowledgement) {
+        let Some(pair) = self.pair(to) else { return };
+        let Some(index) = sequence.checked_sub(pair.first).filter(|index| *index < pair.sends.len() as u64)
+        else {
+            return;
+        };
+        if let Some((memory, offset)) = pair.sends[index as usize].into.take() {
+            pair.outstanding -= 1;
+            if answer.status == Status::Success && pair.state == QueuePairState::Ready {
+                self.store(&memory, offset, &answer.bytes);
+            }
+        }
+        self.end_request(to, sequence, answer.status);
+        self.depart(to);
+    }
+
+    fn end_request(&mut self, number: u32, sequence: u64, status: Status) {
+        let Some(pair) = self.pair(number) else { return };
+        let Some(index) = sequence.checked_sub(pair.first) else { return };
+        let Some(posted) = pair.sends.get_mut(index as usize) else { return };
+        posted.ended = Some(status);
+        // Requests complete in the order in which they were posted.
+        while let Some(pair) = self.pair(number)
+            && let Some(status) = pair.sends.front().and_then(|posted| posted.ended)
+        {
+            if status != Status::Success {
+                return self.break_pair(number, status);
+            }
+            let posted = pair.sends.pop_front().expect("looked at above");
+            pair.first += 1;
+            pair.silent += 1;
+            if posted.signaled {
+                let places = std::mem::take(&mut pair.silent);
+                let completion = pair.completion(posted.id, status, posted.opcode);
+                let queue = pair.send_queue;
+                self.complete(queue, completion, Frees::Sends(places));
+            }
+        }
+    }
+
+    /// Breaks a queue pair: its oldest request ends so, and whatever else is posted is flushed.
+    pub(crate) fn break_pair(&mut self, number: u32, oldest: Status) {
+        let retry_ns = self.config.times.retry_ns;
+        let Some(pair) = self.pair(number).filter(|pair| pair.state != QueuePairState::Error) else { return };
+        pair.state = QueuePairState::Error;
+        let inbound = std::mem::take(&mut pair.inbound);
+        if let Some(posted) = pair.sends.front_mut() {
+            posted.ended = Some(oldest);
+        }
+        self.flush(number);
+        // Whoever waits here is answered by nobody.
+        for message in inbound.into_iter().filter(|message| message.transport == Transport::Rc) {
+            let answer =
+                Acknowledgement { sequence: message.sequence, answer: Answer::failure(Status::PeerLost) };
+            self.after(retry_ns, Event::Acknowledged { to: message.from, answer });
+        }
+    }
+
+    /// Ends whatever is posted to a broken queue pair.
+    pub(crate) fn flush(&mut self, number: u32) {
+        while let Some(pair) = self.pair(number)
+            && let Some(posted) = pair.sends.pop_front()
+        {
+            pair.first += 1;
+            pair.next = pair.next.max(pair.first);
+            pair.rung = pair.rung.max(pair.first);
+            let places = std::mem::take(&mut pair.silent) + 1;
+            let status = posted.ended.filter(|status| *status != Status::Success).unwrap_or(Status::Flushed);
+            let completion = pair.completion(posted.id, status, posted.opcode);
+            let queue = pair.send_queue;
+            self.complete(queue, completion, Frees::Sends(places));
+        }
+        while let Some(pair) = self.pair(number)
+            && let Some(receive) = pair.receives.pop_front()
+        {
+            let completion = pair.completion(receive.id, Status::Flushed, Opcode::Receive);
+            let queue = pair.receive_queue;
+            self.complete(queue, completion, Frees::Receive);
+        }
+    }
+}
+
+/// What happens at the receiver.
+impl State {
+    /// A message has arrived.
+    pub(crate) fn arrive(&mut self, to: u32, message: Message) {
+        let retry_ns = self.config.times.retry_ns;
+        let reliable = message.transport == Transport::Rc;
+        match self.pair(to) {
+            Some(pair)
+                if pair.state == QueuePairState::Ready && pair.config.transport == message.transport =>
+            {
+                let expected = pair.config.transport == Transport::Ud && pair.secret == message.secret
+                    || pair.peer == Some(message.from);
+                if expected {
+                    pair.inbound.push_back(message);
+                    return self.carry_out(to);
+                }
+            }
+            // Its NIC is not ready yet: the sender's tries again until it is.
+            Some(pair)
+                if reliable
+                    && pair.state == QueuePairState::Init
+                    && pair.config.transport == Transport::Rc =>
+            {
+                return pair.inbound.push_back(message);
+            }
+            _ => {}
+        }
+        if reliable {
+            let answer =
+                Acknowledgement { sequence: message.sequence, answer: Answer::failure(Status::PeerLost) };
+            self.after(retry_ns, Event::Acknowledged { to: message.from, answer });
+        }
+    }
+
+    /// Carries out what has arrived, as far as it can be.
+    pub(crate) fn carry_out(&mut self, number: u32) {
+        loop {
+            let Some(pair) = self.pair(number) else { return };
+            if pair.state != QueuePairState::Ready || pair.writing {
+                return;
+            }
+            let Some(message) = pair.inbound.front() else { return };
+            let reads = matches!(message.kind, Kind::Read { .. });
+            if !reads && pair.reading > 0 {
+                return;
+            }
+            if message.kind.takes_a_receive() && pair.receives.is_empty() {
+                if message.transport == Transport::Rc {
+                    return self.not_ready(number);
+                }
+                pair.inbound.pop_front();
+                self.counters.lost += 1;
+                continue;
+            }
+            let message = pair.inbound.pop_front().expect("looked at above");
+            self.carry_out_one(number, message);
+        }
+    }
+
+    /// The message at the head of the line needs a RECV that is not there.
+    fn not_ready(&mut self, number: u32) {
+        let Some(message) = self.pair(number).and_then(|pair| pair.inbound.front()) else { return };
+        let (from, sequence) = (message.from, message.sequence);
+        let waits =
+            self.pair(from).is_some_and(|pair| pair.config.receiver_not_ready == ReceiverNotReady::Wait);
+        if !waits {
+            if let Some(pair) = self.pair(number) {
+                pair.inbound.clear();
+            }
+            self.answer(number, from, sequence, Answer::failure(Status::ReceiverNotReady));
+        }
+    }
+
+    fn carry_out_one(&mut self, number: u32, message: Message) {
+        let Message { from, sequence, transport, kind, .. } = message;
+        let link = self.pair(number).map_or(0, |pair| pair.link);
+        let done = match kind {
+            Kind::Read { target, bytes } => match self.reach(link, target, bytes, false) {
+                Ok(memory) => {
+                    self.pair(number).expect("it carries this out").reading += 1;
+                    return self.begin_read(number, (from, sequence), memory, (target.offset, bytes));
+                }
+                Err(status) => Answer::failure(status),
+            },
+            Kind::Write { target, bytes, immediate, left } => {
+                match self.reach(link, target, bytes.len(), true) {
+                    Ok(memory) => {
+                        let kind = Kind::Write { target, bytes, immediate, left };
+                        let message = Message { from, sequence, transport, secret: 0, kind };
+                        return self.write(number, &memory, message);
+                    }
+                    Err(status) => Answer::failure(status),
+                }
+            }
+            Kind::Send { bytes, immediate } => self.deliver(number, &bytes, immediate),
+            Kind::CompareSwap { target, expected, desired } => {
+                self.atomic(link, target, |word| if word == expected { desired } else { word })
+            }
+            Kind::FetchAdd { target, add } => self.atomic(link, target, |word| word.wrapping_add(add)),
+        };
+        self.finish(number, transport, from, sequence, done);
+    }
+
+    /// Ends a request at the receiver: answers it, and after a failure over RC breaks the receiver's side, too.
+    fn finish(&mut self, number: u32, transport: Transport, from: u32, sequence: u64, answer: Answer) {
+        if transport != Transport::Rc {
+            return;
+        }
+        let failed = answer.status != Status::Success;
+        self.answer(number, from, sequence, answer);
+        if failed {
+            self.break_pair(number, Status::Flushed);
+        }
+    }
+
+    /// Sends an answer back.
+    fn answer(&mut self, number: u32, from: u32, sequence: u64, answer: Answer) {
+        let times = &self.config.times;
+        let ns = times.responder_ns + times.wire_ns + self.transfer_ns(answer.bytes.len());
+        let at_ns = self.now_ns + ns + self.delay_ns();
+        let Some(pair) = self.pair(number) else { return };
+        let at_ns = at_ns.max(pair.last_answer_ns + 1);
+        pair.last_answer_ns = at_ns;
+        self.at(at_ns, Event::Acknowledged { to: from, answer: Acknowledgement { sequence, answer } });
+    }
+
+    /// A READ has been carried out.
+    pub(crate) fn finish_read(&mut self, number: u32, acknowledgement: Acknowledgement, from: u32) {
+        let Some(pair) = self.pair(number) else {
+            let ns = self.config.times.retry_ns;
+            let answer = Answer::failure(Status::PeerLost);
+            let answer = Acknowledgement { sequence: acknowledgement.sequence, answer };
+            return self.after(ns, Event::Acknowledged { to: from, answer });
+        };
+        pair.reading -= 1;
+        let Acknowledgement { sequence, answer } = acknowledgement;
+        self.finish(number, Transport::Rc, from, sequence, answer);
+        self.carry_out(number);
+    }
+
+    /// Puts a message into the oldest RECV, which is there.
+    fn deliver(&mut self, number: u32, bytes: &[u8], immediate: Option<u32>) -> Answer {
+        /// The GRH that precedes a UD message in its buffer.
+        const GRH_BYTES: usize = 40;
+        let pair = self.pair(number).expect("it receives this");
+        let front = if pair.config.transport == Transport::Ud { GRH_BYTES } else { 0 };
+        let reliable = pair.config.transport == Transport::Rc;
+        let room = pair.receives.front().map_or(0, |receive| receive.bytes);
+        if front + bytes.len() > room || bytes.len() > pair.config.message_bytes {
+            if !reliable {
+                // The RECV stays for the next one.
+                self.counters.lost += 1;
+                return Answer::success();
+            }
+            let receive = pair.receives.pop_front().expect("there is one");
+            let completion = pair.completion(receive.id, Status::LocalLength, Opcode::Receive);
+            let queue = pair.receive_queue;
+            self.complete(queue, completion, Frees::Receive);
+            return Answer::failure(Status::RemoteInvalidRequest);
+        }
+        let receive = pair.receives.pop_front().expect("there is one");
+        self.store(&receive.memory, receive.offset + front, bytes);
+        self.announce(number, receive.id, Opcode::Receive, front + bytes.len(), immediate);
+        Answer::success()
+    }
+
+    /// Completes a RECV.
+    fn announce(&mut self, number: u32, id: u64, opcode: Opcode, bytes: usize, immediate: Option<u32>) {
+        let Some(pair) = self.pair(number) else { return };
+        let completion =
+            Completion { bytes: bytes as u32, immediate, ..pair.completion(id, Status::Success, opcode) };
+        let queue = pair.receive_queue;
+        self.complete(queue, completion, Frees::Receive);
+    }
+
+    /// Carries out a part of a WRITE: all of it, unless an adversary spreads it over time.
+    fn write(&mut self, number: u32, memory: &Memory, message: Message) {
+        const PIECE: usize = 8;
+        let Message { from, sequence, transport, secret, kind } = message;
+        let Kind::Write { target, bytes, immediate, left } = kind else { return };
+        let offset = target.offset;
+        let end = offset + bytes.len();
+        let adversary = &self.config.adversary;
+        let (spreads, scrambles) = (adversary.delay_ns > 0, adversary.scrambles_writes);
+        // Aligned words that are not written yet, the next one last.
+        let mut left = left.unwrap_or_else(|| {
+            let mut all: Vec<usize> = (offset / PIECE..end.div_ceil(PIECE)).rev().collect();
+            if scrambles {
+                (1..all.len()).for_each(|last| all.swap(last, self.chance.up_to(last as u64) as usize));
+            }
+            all
+        });
+        let count = if spreads { 1 + self.chance.up_to(left.len() as u64) as usize } else { left.len() };
+        for _ in 0..count.min(left.len()) {
+            let Some(word) = left.pop() else { break };
+            let (begin, stop) = ((word * PIECE).max(offset), ((word + 1) * PIECE).min(end));
+            self.store(memory, begin, &bytes[begin - offset..stop - offset]);
+        }
+        let pair = self.pair(number).expect("it carries this out");
+        if !left.is_empty() {
+            pair.writing = true;
+            let kind = Kind::Write { target, bytes, immediate, left: Some(left) };
+            pair.inbound.push_front(Message { from, sequence, transport, secret, kind });
+            let ns = 1 + self.delay_ns();
+            return self.after(ns, Event::WriteGoesOn { at: number });
+        }
+        if let Some(immediate) = immediate
+            && let Some(receive) = pair.receives.pop_front()
+        {
+            self.announce(number, receive.id, Opcode::ReceiveWrite, bytes.len(), Some(immediate));
+        }
+        self.finish(number, transport, from, sequence, Answer::success());
+    }
+
+    pub(crate) fn write_goes_on(&mut self, number: u32) {
+        if let Some(pair) = self.pair(number) {
+            pair.writing = false;
+            self.carry_out(number);
+        }
+    }
+
+    fn atomic(&mut self, link: u64, target: Target, change: impl Fn(u64) -> u64) -> Answer {
+        let memory = match self.reach(link, target, 8, true) {
+            Ok(memory) => memory,
+            Err(status) => return Answer::failure(status),
+        };
+        self.sample_before(memory.region, target.offset, 8);
+        let word = &memory.words().all()[target.offset / 8];
+        let old = word.load(Ordering::Relaxed);
+        word.store(change(old), Ordering::Relaxed);
+        Answer { status: Status::Success, bytes: old.to_le_bytes().into() }
+    }
+
+    /// A NIC stores bytes into memory.
+    fn store(&mut self, memory: &Memory, offset: usize, bytes: &[u8]) {
+        self.sample_before(memory.region, offset, bytes.len());
+        let mut sink = Sink::new(memory.words().all(), offset, Neighbours::Quiet);
+        sink.bytes(bytes);
+        sink.finish();
+    }
+}
+
+impl Pair {
+    /// The sequence of the next request to be posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.first + self.sends.len() as u64
+    }
+}
