@@ -1,0 +1,59 @@
+//! The operations of all clients, in the order of their invocations.
+
+use crate::{HistoryError, Operation, Recorder, text::Shown};
+use std::collections::BTreeMap;
+
+/// The most operations that a history has.
+pub const OPERATIONS_MAX: usize = 1 << 28;
+
+/// What all clients saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    operations: Vec<Operation>,
+}
+
+impl History {
+    /// Orders operations by their invocations; those invoked at the same moment by client, then as they come. Refuses
+    /// operations that return before they are invoked, and more than [`OPERATIONS_MAX`].
+    pub fn new(mut operations: Vec<Operation>) -> Result<Self, HistoryError> {
+        if operations.len() > OPERATIONS_MAX {
+            return Err(HistoryError::Operations { limit: OPERATIONS_MAX });
+        }
+        for operation in &operations {
+            if let Some(returned_ns) = operation.returned_ns.filter(|&ns| ns < operation.invoked_ns) {
+                return Err(HistoryError::Backwards {
+                    client: operation.client,
+                    key: Shown(&operation.key).to_string(),
+                    invoked_ns: operation.invoked_ns,
+                    returned_ns,
+                });
+            }
+        }
+        operations.sort_by_key(|operation| (operation.invoked_ns, operation.client));
+        Ok(Self { operations })
+    }
+
+    /// What the clients' recorders hold.
+    pub fn merge(recorders: impl IntoIterator<Item = Recorder>) -> Result<Self, HistoryError> {
+        Self::new(recorders.into_iter().flat_map(Recorder::into_operations).collect())
+    }
+
+    /// The operations in the order of their invocations.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The operations on one key, in the order of their invocations.
+    pub fn of_key(&self, key: &[u8]) -> Vec<Operation> {
+        self.operations.iter().filter(|operation| operation.key == key).cloned().collect()
+    }
+
+    /// The operations on each key, in the order of their invocations; keys in the order of their bytes.
+    pub(crate) fn by_key(&self) -> BTreeMap<&[u8], Vec<&Operation>> {
+        let mut keys: BTreeMap<&[u8], Vec<&Operation>> = BTreeMap::new();
+        for operation in &self.operations {
+            keys.entry(&operation.key).or_default().push(operation);
+        }
+        keys
+    }
+}
