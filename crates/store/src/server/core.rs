@@ -14,7 +14,7 @@ use crate::{
     opcode::{Opcode, Status, encode_extent},
     partition_map::PartitionMap,
 };
-use locus_fabric::{Facts, Nic, Prefetches, Region};
+use locus_fabric::{Facts, Link, Nic, Prefetches, Region};
 use locus_index::{
     Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
     cuckoo::{self, Attempt, Partition, Table, WAYS},
@@ -139,8 +139,8 @@ pub(crate) struct Core<N: Nic> {
     value_bytes_max: usize,
     jobs: Receiver<CoreJob<N>>,
     pending: Arc<AtomicBool>,
-    /// Which client a channel belongs to, and the clients' staging areas.
-    clients: BTreeMap<ChannelId, u64>,
+    /// Which client a channel belongs to, and over which link it came; and the clients' staging areas.
+    clients: BTreeMap<ChannelId, (u64, N::Link)>,
     staging: BTreeMap<u64, N::Region>,
     /// Mutations that wait for a region.
     deferred: Vec<Deferred>,
@@ -381,10 +381,10 @@ impl<N: Nic> Core<N> {
     /// Copies a value out of its client's staging area, once: the client may still write there.
     fn copy_staged(&mut self, request: &Incoming, staged: &Staged) -> bool {
         // The client was told of its staging area at the same time as this core: the job may still be waiting.
-        if !self.clients.get(&request.channel()).is_some_and(|client| self.staging.contains_key(client)) {
+        if !self.clients.get(&request.channel()).is_some_and(|(client, _)| self.staging.contains_key(client)) {
             self.take_jobs();
         }
-        let Some(region) = self.clients.get(&request.channel()).and_then(|client| self.staging.get(client))
+        let Some(region) = self.clients.get(&request.channel()).and_then(|(client, _)| self.staging.get(client))
         else {
             return false;
         };
@@ -420,7 +420,12 @@ impl<N: Nic> Core<N> {
         while let Some(dropped) = self.requests.take_dropped() {
             self.dropped +=
                 u64::from(!matches!(dropped.cause, Loss::PeerGone | Loss::Closed | Loss::Replaced));
-            self.clients.remove(&dropped.channel);
+            let client = self.clients.remove(&dropped.channel);
+            // Nobody tells a client that the queue pair which its replies come over is gone: the end of its link does, and
+            // its calls go on over a new one.
+            if let Some((_, link)) = client.filter(|_| !matches!(dropped.cause, Loss::Closed | Loss::Replaced)) {
+                link.close();
+            }
         }
         self.wishes.look_ahead(&self.owner.arena);
     }
@@ -434,7 +439,7 @@ impl<N: Nic> Core<N> {
                 CoreJob::Open { link, client, facts, session, window, answer } => {
                     let accepted = self.requests.accept(&link, facts, session, window);
                     if let Ok(accepted) = &accepted {
-                        self.clients.insert(accepted.channel, client);
+                        self.clients.insert(accepted.channel, (client, link));
                     }
                     // A client that is gone by now needs no answer.
                     let _ = answer.send(accepted.map_err(|error| error.to_string()));
@@ -452,7 +457,7 @@ impl<N: Nic> Core<N> {
 
     fn forget(&mut self, client: u64) {
         let channels: Vec<ChannelId> =
-            self.clients.iter().filter(|(_, owner)| **owner == client).map(|(channel, _)| *channel).collect();
+            self.clients.iter().filter(|(_, (owner, _))| *owner == client).map(|(channel, _)| *channel).collect();
         for channel in channels {
             self.requests.end(channel, Loss::PeerGone);
             self.clients.remove(&channel);

@@ -1,0 +1,18 @@
+//! Keys that share a partition, so that they compete for the rows of one small table.
+
+use locus_index::Key;
+use std::sync::OnceLock;
+
+/// How many there are: enough for a table that moves row by row.
+pub(super) const KEYS_MAX: usize = 700;
+
+/// The n-th key of the partition that all of them share.
+pub(super) fn key(number: usize) -> &'static [u8] {
+    static KEYS: OnceLock<Vec<String>> = OnceLock::new();
+    let keys = KEYS.get_or_init(|| {
+        let partition = |key: &str| Key::new(key.as_bytes(), locus_store::KEY_HASH_SEED).partition();
+        let wanted = partition("key 0");
+        (0..).map(|number| format!("key {number}")).filter(|key| partition(key) == wanted).take(KEYS_MAX).collect()
+    });
+    keys[number].as_bytes()
+}

@@ -1,0 +1,131 @@
+//! What happens in a world: all of it follows from the design and the seed, but can be made smaller afterwards.
+
+use locus_fabric::{
+    ReadOrder,
+    sim::{Adversary, Chance, NicModel, SimulationConfig},
+};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// One world to be run and judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The design of its server, by name.
+    pub design: &'static str,
+    /// Decides everything else.
+    pub seed: u64,
+    /// How many client processes there are.
+    pub clients: usize,
+    /// How many operations of one client are under way at once.
+    pub lanes: usize,
+    /// How many operations each lane does.
+    pub operations: usize,
+    /// How many keys they are about.
+    pub keys: usize,
+}
+
+/// What the seed decides besides: the parts of a world that are not made smaller.
+#[derive(Clone, Debug)]
+pub(super) struct Circumstances {
+    /// How many cores the server has.
+    pub(super) cores: usize,
+    /// How many other keys of the same partition there are at first.
+    pub(super) preloaded: usize,
+    /// One operation in so many puts yet another such key, so that tables grow and rows are kicked out.
+    pub(super) fills: u64,
+    /// How often a get verifies again before it asks the server.
+    pub(super) retries: usize,
+    /// The longest value, in bytes.
+    pub(super) value_bytes: usize,
+    /// Whether gets run at the client or the server, where it is not what the design says.
+    pub(super) mixes_reads: bool,
+    /// A client is killed after so long.
+    pub(super) kills_client: Option<Duration>,
+    /// The server is killed after so long, and an empty one takes its place.
+    pub(super) kills_server: Option<Duration>,
+    /// The world.
+    pub(super) simulation: SimulationConfig,
+}
+
+/// The limits of what one world may take.
+const EVENTS_MAX: u64 = 20_000_000;
+
+impl Scenario {
+    /// The world of a seed.
+    pub fn of_seed(design: &'static str, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x5CE4_A210);
+        let mut from = |low: u64, high: u64| (low + chance.up_to(high - low)) as usize;
+        Self { design, seed, clients: from(1, 4), lanes: from(1, 3), operations: from(6, 40), keys: from(1, 5) }
+    }
+
+    /// How many operations its clients do in all.
+    pub fn size(&self) -> usize {
+        self.clients * self.lanes * self.operations
+    }
+
+    pub(super) fn circumstances(&self) -> Circumstances {
+        let mut chance = Chance::new(self.seed ^ 0xC14C_0357);
+        let mut one_of = |choices: &[u64]| choices[chance.up_to(choices.len() as u64 - 1) as usize];
+        let nic = NicModel {
+            read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
+            read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
+        };
+        let adversary = Adversary {
+            preempts: one_of(&[0, 2, 10, 30]) as f64 / 100.0,
+            pause_ns: one_of(&[500, 4000, 20_000]),
+            samples: one_of(&[10, 50, 90]) as f64 / 100.0,
+            delay_ns: one_of(&[100, 3000, 20_000]),
+            // A queue pair that breaks is a fault of its own.
+            breaks: if one_of(&[0, 0, 0, 1]) == 1 { 0.004 } else { 0.0 },
+            scrambles_writes: one_of(&[0, 1]) == 1,
+            ..Adversary::none()
+        };
+        let fault = one_of(&[0, 0, 0, 0, 1, 2]);
+        let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
+        Circumstances {
+            cores: one_of(&[1, 1, 2]) as usize,
+            preloaded: one_of(&[0, 0, 5, 6, 20, 440]) as usize,
+            fills: one_of(&[4, 8, 1000]),
+            retries: one_of(&[0, 1, 32, 32]) as usize,
+            value_bytes: one_of(&[40, 40, 200, 6000]) as usize,
+            mixes_reads: one_of(&[0, 0, 1]) == 1,
+            kills_client: (fault == 1).then_some(after),
+            kills_server: (fault == 2).then_some(after),
+            simulation: SimulationConfig {
+                seed: self.seed,
+                nic,
+                adversary,
+                events_max: EVENTS_MAX,
+                ..SimulationConfig::default()
+            },
+        }
+    }
+}
+
+/// As a line that [`FromStr`] understands, to run the same world again.
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { design, seed, clients, lanes, operations, keys } = self;
+        write!(out, "{design}:{seed}:{clients}:{lanes}:{operations}:{keys}")
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no world: DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it");
+        let (design, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let design = locus_store::Design::find(design).map_err(|error| error.to_string())?.name;
+        let numbers: Vec<u64> = rest.split(':').map_while(|number| number.parse().ok()).collect();
+        let [seed, clients, lanes, operations, keys] = <[u64; 5]>::try_from(numbers).map_err(|_| wrong())?;
+        let within = |number: u64, most: u64| if (1..=most).contains(&number) { Ok(number as usize) } else { Err(wrong()) };
+        Ok(Self {
+            design,
+            seed,
+            clients: within(clients, 64)?,
+            lanes: within(lanes, 16)?,
+            operations: within(operations, 10_000)?,
+            keys: within(keys, 64)?,
+        })
+    }
+}

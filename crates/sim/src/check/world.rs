@@ -1,0 +1,253 @@
+//! One world: a server, clients, what befalls them, and the judgement of what the clients saw.
+
+use super::{
+    client,
+    keys::key,
+    scenario::{Circumstances, Scenario},
+    tally::Tally,
+};
+use locus_fabric::{
+    Address,
+    sim::{SimNic, SimProcess, SimulationError, simulate},
+};
+use locus_history::{Action, History, Limits, Operation, Outcome, Recorder, Verdict, check};
+use locus_runtime::{channel, thread, world};
+use locus_store::{Client, Design, Server, ServerConfig, StoreError};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+/// What a world that was found good has to tell.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What it went through.
+    pub tally: Tally,
+    /// What its clients saw.
+    pub history: History,
+    /// How much virtual time passed, in nanoseconds.
+    pub virtual_ns: u64,
+}
+
+/// What is wrong with a world.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// What its clients saw is not linearizable.
+    #[error("not linearizable\n{report}")]
+    NotLinearizable {
+        /// Which operations contradict each other.
+        report: String,
+        /// All that the clients saw.
+        history: History,
+    },
+    /// The search for an order gave up.
+    #[error("nobody knows whether it is linearizable: {reason}")]
+    Undecided {
+        /// Which limit was reached.
+        reason: String,
+        /// All that the clients saw.
+        history: History,
+    },
+    /// An operation failed although nothing befell it.
+    #[error("{0}")]
+    Unexpected(String),
+    /// The world ended early.
+    #[error(transparent)]
+    World(#[from] SimulationError),
+}
+
+/// Where the server listens.
+pub(super) fn address() -> Address {
+    Address::Sim("server".into())
+}
+
+/// What the processes of a world leave behind for its judge. It is on no host, and outlives them all.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) recorders: Rc<RefCell<Vec<Rc<RefCell<Recorder>>>>>,
+    pub(super) tally: Rc<RefCell<Tally>>,
+    extra: Rc<RefCell<Vec<Operation>>>,
+    unexpected: Rc<RefCell<Option<String>>>,
+    last_stamp: Rc<Cell<u64>>,
+}
+
+impl Circumstances {
+    /// Whether operations may fail.
+    pub(super) fn has_faults(&self) -> bool {
+        self.kills_server.is_some() || self.simulation.adversary.breaks > 0.0
+    }
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            recorders: Rc::default(),
+            tally: Rc::default(),
+            extra: Rc::default(),
+            unexpected: Rc::default(),
+            last_stamp: Rc::default(),
+        }
+    }
+
+    /// The time, a little later each time it is asked for: whatever happens after something else shows so.
+    pub(super) fn stamp(&self) -> u64 {
+        let now_ns = world::current().map_or(0, |world| world.now_ns());
+        self.last_stamp.set(now_ns.max(self.last_stamp.get() + 1));
+        self.last_stamp.get()
+    }
+
+    /// Takes note of an error, which is one of ours unless something befell the world.
+    pub(super) fn unexpected(&self, circumstances: &Circumstances, what: &str, error: &StoreError) {
+        self.tally.borrow_mut().add("failed_operations", 1);
+        let lost = matches!(
+            error,
+            StoreError::ServerLost { .. } | StoreError::OutcomeUnknown { .. } | StoreError::Fabric(_)
+        );
+        if !(circumstances.has_faults() && lost) {
+            self.unexpected.borrow_mut().get_or_insert_with(|| format!("{what} failed: {error}"));
+        }
+    }
+
+    /// Adds what a client has counted.
+    pub(super) fn tally(&self, client: &Client<SimNic>) {
+        let mut tally = self.tally.borrow_mut();
+        for (name, count) in client.effort().list().into_iter().chain(client.counters().list()) {
+            tally.add(name, count);
+        }
+    }
+
+    /// All values are gone, and nobody could change anything since: what a server's successor begins with.
+    fn forgotten(&self, scenario: &Scenario, killed_ns: u64) {
+        let now_ns = self.stamp();
+        let mut extra = self.extra.borrow_mut();
+        for number in 0..scenario.keys {
+            let of_nobody = |action, invoked_ns, outcome| Operation {
+                client: u32::MAX,
+                key: key(number).to_vec(),
+                action,
+                invoked_ns,
+                returned_ns: Some(now_ns),
+                outcome,
+            };
+            // A delete of which it does not matter what it found, and a look that it was made.
+            extra.push(of_nobody(Action::Delete { found: true }, killed_ns, Outcome::Unknown));
+            extra.push(of_nobody(Action::Get(None), now_ns, Outcome::Ok));
+        }
+    }
+
+    fn history(&self) -> History {
+        let recorders = self.recorders.borrow_mut().drain(..).collect::<Vec<_>>();
+        // Clients that were killed dropped theirs with their stacks, so each is the last.
+        let recorders = recorders.into_iter().filter_map(Rc::into_inner).map(RefCell::into_inner);
+        let mut operations: Vec<Operation> = recorders.flat_map(Recorder::into_operations).collect();
+        operations.append(&mut self.extra.borrow_mut());
+        History::new(operations).expect("stamps only grow")
+    }
+}
+
+/// Runs the world of a scenario and judges it.
+pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
+    let circumstances = scenario.circumstances();
+    let outcome = {
+        let scenario = scenario.clone();
+        simulate(circumstances.simulation.clone(), move || play(&scenario))?
+    };
+    let (history, mut tally, unexpected) = outcome.value;
+    if let Some(unexpected) = unexpected {
+        return Err(Failure::Unexpected(unexpected));
+    }
+    match check(&history, &Limits::default()) {
+        Verdict::Linearizable => {}
+        Verdict::Violation(violation) => {
+            return Err(Failure::NotLinearizable { report: violation.to_string(), history });
+        }
+        Verdict::Undecided(undecided) => {
+            return Err(Failure::Undecided { reason: undecided.to_string(), history });
+        }
+    }
+    let counters = outcome.counters;
+    tally.add("worlds", 1);
+    tally.add("operations", history.operations().len() as u64);
+    tally.add("events", counters.events);
+    tally.add("reads", counters.reads);
+    tally.add("sampled_before_stores", counters.sampled_before_stores);
+    tally.add("preemptions", counters.preemptions);
+    tally.add("broken_queue_pairs", counters.broken);
+    Ok(Run { tally, history, virtual_ns: outcome.virtual_ns })
+}
+
+/// The first process of a world.
+fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
+    let circumstances = scenario.circumstances();
+    let shared = Shared::new();
+    let mut server = serve(scenario.design, circumstances.cores);
+    preload(scenario, &circumstances, &shared);
+    let clients: Vec<SimProcess> = (0..scenario.clients)
+        .map(|number| {
+            let (scenario, shared) = (scenario.clone(), shared.clone());
+            SimProcess::spawn("client", move || client::main(&scenario, number, &shared))
+        })
+        .collect();
+    if let Some(after) = circumstances.kills_client {
+        thread::sleep(after);
+        clients[0].kill();
+        shared.tally.borrow_mut().add("killed_clients", 1);
+    }
+    if let Some(after) = circumstances.kills_server {
+        thread::sleep(after);
+        let killed_ns = shared.stamp();
+        server.kill();
+        shared.forgotten(scenario, killed_ns);
+        shared.tally.borrow_mut().add("killed_servers", 1);
+        server = serve(scenario.design, circumstances.cores);
+    }
+    clients.iter().for_each(SimProcess::join);
+    let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics(0));
+    if let Ok(statistics) = statistics {
+        let mut tally = shared.tally.borrow_mut();
+        for name in ["kick_outs", "growths", "rows_moved"] {
+            let count = statistics.counters.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+            tally.add(name, count);
+        }
+    }
+    drop(server);
+    let unexpected = shared.unexpected.borrow_mut().take();
+    let tally = shared.tally.borrow().clone();
+    (shared.history(), tally, unexpected)
+}
+
+/// Starts a server in a process of its own, and waits until it listens.
+fn serve(design: &'static str, cores: usize) -> SimProcess {
+    let (ready, is_ready) = channel::channel();
+    let process = SimProcess::spawn("server", move || {
+        let config = ServerConfig {
+            design: Design::find(design).expect("a row of the table"),
+            cores,
+            memory_bytes: 64 << 20,
+            region_bytes: 1 << 20,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(&SimNic::open(), config).expect("a small server starts");
+        server.listen(&address()).expect("its address is free");
+        // Whoever started it may be gone.
+        let _ = ready.send(());
+        thread::sleep(Duration::from_secs(1 << 30));
+    });
+    // An error says that it was killed before; then nobody waits for it.
+    let _ = is_ready.receive();
+    process
+}
+
+/// Puts the other keys that there are at first.
+fn preload(scenario: &Scenario, circumstances: &Circumstances, shared: &Shared) {
+    let loaded = client::connect(circumstances, None).and_then(|client| {
+        for number in scenario.keys..scenario.keys + circumstances.preloaded {
+            client.block_on(client.put(key(number), b"filler"))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = loaded {
+        shared.unexpected(circumstances, "preloading", &error);
+    }
+}
