@@ -62,16 +62,21 @@ impl Mapping {
         finish(base, bytes, rights, mapped)
     }
 
-    /// Maps private memory of this process, with all pages present.
-    pub(crate) fn private(bytes: usize, huge: bool) -> Result<Self, FabricError> {
-        check_available(bytes, "local memory")?;
+    /// Maps private memory of this process, whose pages appear when they are first touched.
+    pub(crate) fn on_demand(bytes: usize) -> Result<Self, FabricError> {
         let base = reserve_addresses(bytes)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the range was reserved just now by `reserve_addresses` and nothing else uses it.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(base, bytes, protection, MapFlags::PRIVATE | MapFlags::FIXED)
         };
-        let mapping = finish(base, bytes, Rights::Store, mapped)?;
+        finish(base, bytes, Rights::Store, mapped)
+    }
+
+    /// Maps private memory of this process, with all pages present.
+    pub(crate) fn private(bytes: usize, huge: bool) -> Result<Self, FabricError> {
+        check_available(bytes, "local memory")?;
+        let mapping = Self::on_demand(bytes)?;
         if huge {
             // Only a wish; what came of it is looked up afterwards.
             let _ = mapping.advise(libc::MADV_HUGEPAGE);

@@ -199,7 +199,7 @@ impl Recorder {
     }
 
     /// The operations that were not withdrawn, as they were begun.
-    pub(crate) fn into_operations(self) -> impl Iterator<Item = Operation> {
+    pub fn into_operations(self) -> impl Iterator<Item = Operation> {
         let Self { client, records, bytes, .. } = self;
         records.into_iter().filter(|record| record.status != Status::Withdrawn).map(move |record| {
             let text = |at: usize, length: u32| bytes[at..at + length as usize].to_vec();

@@ -360,7 +360,7 @@ impl<N: Nic> Remote<N> {
         match error {
             _ if !self.link.alive() => MemoryError::OwnerLost,
             PostError::SendQueueFull(_) | PostError::Unregistered => MemoryError::NoBuffer(bytes),
-            PostError::NotReady => MemoryError::Failed(Status::Flushed),
+            PostError::NotReady => MemoryError::OwnerLost,
             _ => MemoryError::Failed(Status::RemoteInvalidRequest),
         }
     }
@@ -368,7 +368,8 @@ impl<N: Nic> Remote<N> {
     #[cold]
     fn failed(&self, status: Status, region: RegionId) -> MemoryError {
         match status {
-            Status::PeerLost => MemoryError::OwnerLost,
+            // A READ is flushed when another of its queue pair failed.
+            Status::PeerLost | Status::Flushed => MemoryError::OwnerLost,
             _ if !self.link.alive() => MemoryError::OwnerLost,
             Status::RemoteAccess => MemoryError::Revoked(region),
             status => MemoryError::Failed(status),

@@ -80,7 +80,7 @@ pub enum StoreError {
     Memory(#[from] MemoryError),
     /// The request channel failed in a way that it should not.
     #[error("a request failed: {0}")]
-    Rpc(#[from] locus_rpc::RpcError),
+    Rpc(#[source] locus_rpc::RpcError),
     /// A number given by the user makes no sense.
     #[error("{0}")]
     Config(String),
@@ -92,4 +92,14 @@ pub enum StoreError {
         /// The system's words.
         source: std::io::Error,
     },
+}
+
+impl From<locus_rpc::RpcError> for StoreError {
+    fn from(error: locus_rpc::RpcError) -> Self {
+        match error {
+            // Which layer met it makes no difference.
+            locus_rpc::RpcError::Fabric(error) => Self::Fabric(error),
+            error => Self::Rpc(error),
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub use design::{Channel, DESIGNS, Design, Index, Locus};
 pub use error::StoreError;
 pub use mutation::{Applied, Mutation};
 pub use partition_map::{Owner, PartitionMap, SERVERS_MAX};
-pub use server::{Server, ServerConfig};
+pub use server::{KEY_HASH_SEED, Server, ServerConfig};
 
 /// Random bits that nobody can guess.
 pub(crate) fn random() -> Result<u128, StoreError> {

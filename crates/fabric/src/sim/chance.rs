@@ -1,11 +1,12 @@
 //! Chance from a seed: SplitMix64 (Steele, Lea, Flood 2014), which is enough to decide what happens next.
 
-/// The same numbers for the same seed.
+/// Random numbers: the same ones for the same seed, whatever the release of any crate.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
         // Neighbouring seeds must not begin alike.
         let mut chance = Self(seed ^ 0x10C0_5000_5EED_0001);
         chance.0 = chance.next();
@@ -13,7 +14,7 @@ impl Chance {
     }
 
     /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,7 +23,7 @@ impl Chance {
     }
 
     /// A number up to and including `most`.
-    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
+    pub fn up_to(&mut self, most: u64) -> u64 {
         match most.checked_add(1) {
             Some(1) => 0,
             Some(bound) => self.next() % bound,
@@ -31,7 +32,7 @@ impl Chance {
     }
 
     /// Whether something of this probability happens.
-    pub(crate) fn happens(&mut self, probability: f64) -> bool {
+    pub fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
     }
 }

@@ -29,6 +29,7 @@ mod tests;
 mod threads;
 mod transport;
 
+pub use chance::Chance;
 pub use completion_queue::SimCompletionQueue;
 pub use link::{SimLink, SimListener};
 pub use model::{Adversary, NicModel, SimulationConfig, Times};
@@ -72,8 +73,8 @@ impl Nic for SimNic {
         &self.properties
     }
 
-    fn register(&self, bytes: usize, access: Access, pages: PagePolicy) -> Result<SimRegion, FabricError> {
-        SimRegion::register(bytes, access, pages)
+    fn register(&self, bytes: usize, access: Access, _: PagePolicy) -> Result<SimRegion, FabricError> {
+        SimRegion::register(bytes, access)
     }
 
     fn create_completion_queue(&self, depth: usize) -> Result<SimCompletionQueue, FabricError> {

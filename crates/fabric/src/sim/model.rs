@@ -15,6 +15,8 @@ pub struct SimulationConfig {
     pub adversary: Adversary,
     /// A world that has seen so many events is ended with an error.
     pub events_max: u64,
+    /// A world that lasts longer is ended with an error: most likely somebody waits for what will never be.
+    pub virtual_ns_max: u64,
 }
 
 impl Default for SimulationConfig {
@@ -25,6 +27,7 @@ impl Default for SimulationConfig {
             times: Times::default(),
             adversary: Adversary::none(),
             events_max: 1 << 32,
+            virtual_ns_max: u64::MAX,
         }
     }
 }

@@ -100,11 +100,10 @@ pub(crate) struct RegionState {
 }
 
 impl SimRegion {
-    pub(crate) fn register(bytes: usize, access: Access, policy: PagePolicy) -> Result<Self, FabricError> {
-        // Whole pages and nothing larger: a world has many small hosts.
+    pub(crate) fn register(bytes: usize, access: Access) -> Result<Self, FabricError> {
         let (bytes, _) = mapping::plan(bytes, PagePolicy::Base)?;
-        let _ = policy;
-        let mapping = Arc::new(Mapping::private(bytes, false)?);
+        // Simulated hosts share this machine's memory, and use little of what they reserve.
+        let mapping = Arc::new(Mapping::on_demand(bytes)?);
         // SAFETY: the registration keeps the mapping as long as the region, and gives the words only with it; what is
         // posted keeps both.
         let words = unsafe { Words::of(&mapping) };

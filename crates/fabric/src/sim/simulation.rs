@@ -2,7 +2,7 @@
 
 use super::{
     model::SimulationConfig,
-    state::{self, Process, SimulationCounters, State, try_with, with},
+    state::{self, Exhausted, Process, SimulationCounters, State, try_with, with},
     threads::{self, Simulated, Turn},
 };
 use locus_runtime::{channel, world};
@@ -46,6 +46,14 @@ pub enum SimulationError {
         /// When.
         at_ns: u64,
     },
+    /// The limit of virtual time was reached.
+    #[error(
+        "the world has not ended after {limit} ns, which is the limit: most likely somebody waits for ever"
+    )]
+    TooLong {
+        /// The limit.
+        limit: u64,
+    },
 }
 
 /// Runs a world until its first process, which runs `first`, ends; whatever else runs then is ended. The same
@@ -81,10 +89,8 @@ fn run_until_ended(root: world::ThreadNumber) -> Result<(), SimulationError> {
         let thread = match turn {
             Ok(Some(thread)) => thread,
             Ok(None) => return Err(SimulationError::Stuck { at_ns }),
-            Err(_) => {
-                let limit = with(|state| state.config.events_max);
-                return Err(SimulationError::Exhausted { limit, at_ns });
-            }
+            Err(Exhausted::Events(limit)) => return Err(SimulationError::Exhausted { limit, at_ns }),
+            Err(Exhausted::Time(limit)) => return Err(SimulationError::TooLong { limit }),
         };
         match threads::take_turn(thread) {
             Turn::Panicked(message) => {

@@ -126,7 +126,10 @@ impl State {
             self.now_ns = at_ns;
             self.counters.events += 1;
             if self.counters.events > self.config.events_max {
-                return Err(Exhausted);
+                return Err(Exhausted::Events(self.config.events_max));
+            }
+            if at_ns > self.config.virtual_ns_max {
+                return Err(Exhausted::Time(self.config.virtual_ns_max));
             }
             match event {
                 Event::Resume { thread, turn } => {
@@ -147,9 +150,12 @@ impl State {
     }
 }
 
-/// The world has seen as many events as it may.
+/// The world has seen as much as it may.
 #[derive(Debug)]
-pub(crate) struct Exhausted;
+pub(crate) enum Exhausted {
+    Events(u64),
+    Time(u64),
+}
 
 /// Puts a world on this thread of the machine.
 pub(crate) fn install(state: State) {

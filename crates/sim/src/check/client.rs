@@ -32,7 +32,10 @@ enum Step {
 }
 
 /// Connects, however long it takes the server to be there.
-pub(super) fn connect(circumstances: &Circumstances, reads: Option<Locus>) -> Result<Client<SimNic>, StoreError> {
+pub(super) fn connect(
+    circumstances: &Circumstances,
+    reads: Option<Locus>,
+) -> Result<Client<SimNic>, StoreError> {
     let config = ClientConfig { reads, retries: circumstances.retries, window: 4, ..ClientConfig::default() };
     let mut tries = 0;
     loop {
@@ -57,7 +60,8 @@ pub(super) fn main(scenario: &Scenario, number: usize, shared: &Shared) {
     };
     let lanes = (0..scenario.lanes).map(|lane| {
         let number = number * scenario.lanes + lane;
-        let capacity = Capacity { operations_max: scenario.operations, bytes_max: scenario.operations * 16 << 10 };
+        let capacity =
+            Capacity { operations_max: scenario.operations, bytes_max: scenario.operations * 16 << 10 };
         let recorder = Recorder::new(number as u32, capacity).expect("memory for a few operations");
         let recorder = Rc::new(RefCell::new(recorder));
         shared.recorders.borrow_mut().push(recorder.clone());
@@ -96,7 +100,8 @@ impl Lane {
             return Step::Fill(scenario.keys + chance.up_to(others as u64 - 1) as usize);
         }
         // The first key is the hottest.
-        let key = (chance.up_to(scenario.keys as u64 - 1).min(chance.up_to(scenario.keys as u64 - 1))) as usize;
+        let key =
+            (chance.up_to(scenario.keys as u64 - 1).min(chance.up_to(scenario.keys as u64 - 1))) as usize;
         match chance.up_to(9) {
             0..5 => Step::Get(key),
             5..8 => {

@@ -12,7 +12,11 @@ pub(super) fn key(number: usize) -> &'static [u8] {
     let keys = KEYS.get_or_init(|| {
         let partition = |key: &str| Key::new(key.as_bytes(), locus_store::KEY_HASH_SEED).partition();
         let wanted = partition("key 0");
-        (0..).map(|number| format!("key {number}")).filter(|key| partition(key) == wanted).take(KEYS_MAX).collect()
+        (0..)
+            .map(|number| format!("key {number}"))
+            .filter(|key| partition(key) == wanted)
+            .take(KEYS_MAX)
+            .collect()
     });
     keys[number].as_bytes()
 }

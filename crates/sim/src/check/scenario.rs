@@ -48,18 +48,32 @@ pub(super) struct Circumstances {
 
 /// The limits of what one world may take.
 const EVENTS_MAX: u64 = 20_000_000;
+/// Longer than any client waits for anything.
+const VIRTUAL_NS_MAX: u64 = 100_000_000_000;
 
 impl Scenario {
     /// The world of a seed.
     pub fn of_seed(design: &'static str, seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x5CE4_A210);
         let mut from = |low: u64, high: u64| (low + chance.up_to(high - low)) as usize;
-        Self { design, seed, clients: from(1, 4), lanes: from(1, 3), operations: from(6, 40), keys: from(1, 5) }
+        Self {
+            design,
+            seed,
+            clients: from(1, 4),
+            lanes: from(1, 3),
+            operations: from(6, 40),
+            keys: from(1, 5),
+        }
     }
 
     /// How many operations its clients do in all.
     pub fn size(&self) -> usize {
         self.clients * self.lanes * self.operations
+    }
+
+    /// What else its seed decides, in words.
+    pub fn describe(&self) -> String {
+        format!("{:?}", self.circumstances())
     }
 
     pub(super) fn circumstances(&self) -> Circumstances {
@@ -95,6 +109,7 @@ impl Scenario {
                 nic,
                 adversary,
                 events_max: EVENTS_MAX,
+                virtual_ns_max: VIRTUAL_NS_MAX,
                 ..SimulationConfig::default()
             },
         }
@@ -113,12 +128,20 @@ impl FromStr for Scenario {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no world: DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it");
+        let wrong = || {
+            format!(
+                "{text:?} is no world: DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it"
+            )
+        };
         let (design, rest) = text.split_once(':').ok_or_else(wrong)?;
-        let design = locus_store::Design::find(design).map_err(|error| error.to_string())?.name;
+        let design = locus_store::Design::find(design)
+            .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
+            .name;
         let numbers: Vec<u64> = rest.split(':').map_while(|number| number.parse().ok()).collect();
         let [seed, clients, lanes, operations, keys] = <[u64; 5]>::try_from(numbers).map_err(|_| wrong())?;
-        let within = |number: u64, most: u64| if (1..=most).contains(&number) { Ok(number as usize) } else { Err(wrong()) };
+        let within = |number: u64, most: u64| {
+            if (1..=most).contains(&number) { Ok(number as usize) } else { Err(wrong()) }
+        };
         Ok(Self {
             design,
             seed,

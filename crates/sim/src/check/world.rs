@@ -203,11 +203,12 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
         server = serve(scenario.design, circumstances.cores);
     }
     clients.iter().for_each(SimProcess::join);
-    let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics(0));
+    let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics());
     if let Ok(statistics) = statistics {
         let mut tally = shared.tally.borrow_mut();
         for name in ["kick_outs", "growths", "rows_moved"] {
-            let count = statistics.counters.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+            let counters = statistics.iter().flat_map(|server| &server.counters);
+            let count = counters.filter(|(other, _)| other == name).map(|(_, count)| *count).sum();
             tally.add(name, count);
         }
     }

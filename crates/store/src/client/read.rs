@@ -9,7 +9,7 @@ use crate::{
     Locus, Owner, StoreError,
     opcode::{Opcode, Status, decode_extent},
 };
-use locus_fabric::{Link, Nic};
+use locus_fabric::{FabricError, Link, Nic};
 use locus_index::{Answer, Extent, Key, LookupError, Record, cuckoo};
 use locus_memory::{Memory, MemoryError, checksum};
 use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
@@ -305,6 +305,9 @@ impl<N: Nic> Client<N> {
             self.lose(server.into(), connection);
         }
         match error {
+            StoreError::Memory(MemoryError::OwnerLost) => {
+                StoreError::ServerLost { peer: connection.link.peer() }
+            }
             StoreError::Memory(_) | StoreError::Fabric(_) | StoreError::Protocol { .. } if lost => {
                 StoreError::ServerLost { peer: connection.link.peer() }
             }
@@ -334,7 +337,9 @@ fn hand_over<T>(
 /// A channel's error in the words of the store.
 pub(super) fn rpc_error<N: Nic>(connection: &Connection<N>, error: RpcError) -> StoreError {
     match error {
-        RpcError::ServerLost { .. } => StoreError::ServerLost { peer: connection.link.peer() },
+        RpcError::ServerLost { .. } | RpcError::Fabric(FabricError::PeerLost { .. }) => {
+            StoreError::ServerLost { peer: connection.link.peer() }
+        }
         RpcError::OutcomeUnknown => StoreError::OutcomeUnknown { peer: connection.link.peer() },
         error => StoreError::Rpc(error),
     }

@@ -381,10 +381,12 @@ impl<N: Nic> Core<N> {
     /// Copies a value out of its client's staging area, once: the client may still write there.
     fn copy_staged(&mut self, request: &Incoming, staged: &Staged) -> bool {
         // The client was told of its staging area at the same time as this core: the job may still be waiting.
-        if !self.clients.get(&request.channel()).is_some_and(|(client, _)| self.staging.contains_key(client)) {
+        if !self.clients.get(&request.channel()).is_some_and(|(client, _)| self.staging.contains_key(client))
+        {
             self.take_jobs();
         }
-        let Some(region) = self.clients.get(&request.channel()).and_then(|(client, _)| self.staging.get(client))
+        let Some(region) =
+            self.clients.get(&request.channel()).and_then(|(client, _)| self.staging.get(client))
         else {
             return false;
         };
@@ -423,7 +425,9 @@ impl<N: Nic> Core<N> {
             let client = self.clients.remove(&dropped.channel);
             // Nobody tells a client that the queue pair which its replies come over is gone: the end of its link does, and
             // its calls go on over a new one.
-            if let Some((_, link)) = client.filter(|_| !matches!(dropped.cause, Loss::Closed | Loss::Replaced)) {
+            if let Some((_, link)) =
+                client.filter(|_| !matches!(dropped.cause, Loss::Closed | Loss::Replaced))
+            {
                 link.close();
             }
         }
@@ -456,8 +460,12 @@ impl<N: Nic> Core<N> {
     }
 
     fn forget(&mut self, client: u64) {
-        let channels: Vec<ChannelId> =
-            self.clients.iter().filter(|(_, (owner, _))| *owner == client).map(|(channel, _)| *channel).collect();
+        let channels: Vec<ChannelId> = self
+            .clients
+            .iter()
+            .filter(|(_, (owner, _))| *owner == client)
+            .map(|(channel, _)| *channel)
+            .collect();
         for channel in channels {
             self.requests.end(channel, Loss::PeerGone);
             self.clients.remove(&channel);

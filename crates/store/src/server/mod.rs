@@ -31,7 +31,7 @@ use std::{
 };
 
 /// The seed of the key hash. All servers of a store have the same, since clients route keys by the hash.
-const SEED: u64 = 0x10C0_5EED;
+pub const KEY_HASH_SEED: u64 = 0x10C0_5EED;
 /// How long a thread waits before it looks whether the server is to stop.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
@@ -102,7 +102,7 @@ impl<N: Nic> Server<N> {
                 nic: nic.clone(),
                 config: config.clone(),
                 core,
-                seed: SEED,
+                seed: KEY_HASH_SEED,
                 incarnation,
                 regions: regions.clone(),
                 wishes: wishes.clone(),
@@ -117,7 +117,7 @@ impl<N: Nic> Server<N> {
         let manifest = Manifest {
             incarnation,
             design: config.design.name.to_owned(),
-            seed: SEED,
+            seed: KEY_HASH_SEED,
             map_epoch: 1,
             value_bytes_max: config.value_bytes_max as u32,
             window: config.window as u16,

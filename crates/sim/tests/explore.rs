@@ -1,0 +1,54 @@
+//! Worlds of many seeds are found good, and reached what they were meant to reach.
+
+use locus_sim::check::{Tally, explore};
+use std::sync::atomic::AtomicBool;
+
+/// How many worlds of each design a test run sees.
+const SEEDS: u64 = 2_000;
+
+fn explored(design: &'static str) -> Tally {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let seeds = std::env::var("LOCUS_SEEDS")
+        .ok()
+        .map_or(SEEDS, |seeds| seeds.parse().expect("LOCUS_SEEDS is a number"));
+    let found = explore(design, 0..seeds, threads, &AtomicBool::new(false), &|_| ());
+    if let Some(found) = found.found {
+        panic!("{}: {}", found.scenario, found.failure);
+    }
+    println!("{design}\n{}", found.tally);
+    assert_eq!(found.tally.get("worlds"), seeds);
+    found.tally
+}
+
+#[test]
+fn pilaf_is_linearizable_whatever_happens() {
+    let tally = explored("pilaf");
+    for name in [
+        "second_passes",
+        "second_passes_failed",
+        "rows_unverified",
+        "extents_unverified",
+        "moved_rows",
+        "stale_entries",
+        "kick_outs",
+        "growths",
+        "fallbacks",
+        "reconnects",
+        "unknown_outcomes",
+        "killed_clients",
+        "killed_servers",
+        "broken_queue_pairs",
+        "sampled_before_stores",
+        "preemptions",
+    ] {
+        assert!(tally.get(name) > 0, "no {name} in any world\n{tally}");
+    }
+}
+
+#[test]
+fn pilaf_vo_is_linearizable_whatever_happens() {
+    let tally = explored("pilaf-vo");
+    for name in ["kick_outs", "growths", "reconnects", "unknown_outcomes", "killed_servers", "preemptions"] {
+        assert!(tally.get(name) > 0, "no {name} in any world\n{tally}");
+    }
+}
