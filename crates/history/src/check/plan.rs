@@ -4,7 +4,7 @@
 use super::Limit;
 use super::search::OVERLAP_MAX;
 use crate::{Action, Operation};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What the register holds: [`ABSENT`], or a value's number.
 pub(super) type Value = u32;
@@ -37,6 +37,8 @@ pub(super) struct Item {
     pub slot: u32,
     /// The number of the event of its return, or `NEVER`.
     pub deadline: u32,
+    /// It is the last that looks for its value: whatever holds that is unread from then on.
+    pub is_last: bool,
     /// Its index in the key's history.
     pub operation: u32,
 }
@@ -54,6 +56,8 @@ pub(super) struct Plan {
     pub events: Vec<Event>,
     /// How many items are under way at a time.
     pub slots: usize,
+    /// Values are below this.
+    pub values: usize,
 }
 
 impl Plan {
@@ -80,13 +84,13 @@ impl Plan {
                 _ => false,
             };
             if !(optional && needless) {
-                items.push(Item { step, optional, slot: 0, deadline: NEVER, operation: index as u32 });
+                items.push(Item { step, optional, slot: 0, deadline: NEVER, is_last: false, operation: index as u32 });
             }
         }
-        Self::schedule(items, operations)
+        Self::schedule(items, operations, UNREAD as usize + 1 + looks.found.len())
     }
 
-    fn schedule(mut items: Vec<Item>, operations: &[&Operation]) -> Result<Self, Limit> {
+    fn schedule(mut items: Vec<Item>, operations: &[&Operation], values: usize) -> Result<Self, Limit> {
         let mut times = Vec::with_capacity(items.len() * 2);
         for (number, item) in (0..).zip(&items) {
             let operation = operations[item.operation as usize];
@@ -113,8 +117,17 @@ impl Plan {
                 }
             }
         }
+        let mut known = HashSet::new();
+        for event in events.iter().rev() {
+            if let Event::Returned(number) = *event
+                && let item = &mut items[number as usize]
+                && let Step::Look(value) = item.step
+            {
+                item.is_last = value != ABSENT && known.insert(value);
+            }
+        }
         let slots = slots as usize;
-        if slots > OVERLAP_MAX { Err(Limit::Overlap(OVERLAP_MAX)) } else { Ok(Self { items, events, slots }) }
+        if slots > OVERLAP_MAX { Err(Limit::Overlap(OVERLAP_MAX)) } else { Ok(Self { items, events, slots, values }) }
     }
 }
 

@@ -190,6 +190,8 @@ struct Shape<const W: usize> {
     all_looks: Slots<W>,
     /// Which item has a slot.
     items: Vec<u32>,
+    /// By value: nobody reads it any more, it has become `UNREAD`.
+    forgotten: Vec<bool>,
 }
 
 impl<const W: usize> Shape<W> {
@@ -221,13 +223,30 @@ impl<const W: usize> Shape<W> {
                 list.remove(at);
             }
         }
+        let value = self.value_of(item);
         match item.step {
-            Step::Write(value) => displace(&mut self.writes, (value, item.deadline, item.slot)),
+            Step::Write(_) => displace(&mut self.writes, (value, item.deadline, item.slot)),
             Step::Take => displace(&mut self.takes, (item.deadline, item.slot)),
-            Step::Look(value) => displace(&mut self.looks, (value, item.slot)),
+            Step::Look(_) => displace(&mut self.looks, (value, item.slot)),
         }
         for slots in [&mut self.certain_writes, &mut self.optional_writes, &mut self.all_looks] {
             slots.remove(item.slot);
+        }
+    }
+
+    /// Nobody reads a value any more.
+    fn forget(&mut self, value: Value) {
+        self.writes.iter_mut().filter(|write| write.0 == value).for_each(|write| write.0 = UNREAD);
+        self.writes.sort_unstable();
+        self.forgotten[value as usize] = true;
+    }
+
+    /// What the register holds after a write or a take.
+    fn value_of(&self, item: &Item) -> Value {
+        match item.step {
+            Step::Write(value) | Step::Look(value) if self.forgotten[value as usize] => UNREAD,
+            Step::Write(value) | Step::Look(value) => value,
+            Step::Take => ABSENT,
         }
     }
 
@@ -254,17 +273,17 @@ impl<const W: usize> Shape<W> {
         self.takes.iter().map(|&(_, slot)| slot).find(|&slot| !of.gone.contains(slot))
     }
 
-    /// Calls `each` with the slot and value of each write that may be the next one, but for those of the item that
-    /// returns.
-    fn next_writes(&self, of: &Configuration<W>, returning: u32, mut each: impl FnMut(u32, Value)) {
+    /// Calls `each` with the slot, value and deadline of each write that may be the next one, by ascending value, but for
+    /// those of the value of the item that returns.
+    fn next_writes(&self, of: &Configuration<W>, returning: u32, mut each: impl FnMut(u32, Value, u32)) {
         let mut rest = &self.writes[..];
         while let Some(&(value, ..)) = rest.first() {
             let (same, others) = rest.split_at(rest.partition_point(|&(other, ..)| other == value));
             // The item that returns is the first of its value, and the last of the chain.
-            if let Some(&(.., slot)) = same.iter().find(|&&(.., slot)| !of.gone.contains(slot))
+            if let Some(&(_, deadline, slot)) = same.iter().find(|&&(.., slot)| !of.gone.contains(slot))
                 && slot != returning
             {
-                each(slot, value);
+                each(slot, value, deadline);
             }
             rest = others;
         }
@@ -311,6 +330,7 @@ impl<'a, const W: usize> Search<'a, W> {
             optional_writes: Slots::NONE,
             all_looks: Slots::NONE,
             items: vec![0; W * 64],
+            forgotten: vec![false; plan.values],
         };
         Self {
             plan,
@@ -392,6 +412,9 @@ impl<'a, const W: usize> Search<'a, W> {
             }
         }
         self.shape.remove(&item);
+        if let (Step::Look(value), true) = (item.step, item.is_last) {
+            self.shape.forget(value);
+        }
         self.prune();
         if self.frontier.len() > self.width {
             self.left_out = true;
@@ -422,6 +445,9 @@ impl<'a, const W: usize> Search<'a, W> {
         self.states += 1;
         configuration.gone.remove(returned.slot);
         configuration.free.remove(returned.slot);
+        if returned.is_last && returned.step == Step::Look(configuration.holds) {
+            configuration.holds = UNREAD;
+        }
         if self.kept.insert(configuration) {
             self.frontier.push((configuration, last));
         }
@@ -429,15 +455,21 @@ impl<'a, const W: usize> Search<'a, W> {
 
     /// Tries the next links of a chain that is to end with the item that returns.
     fn expand(&mut self, from: &Configuration<W>, last: u32, item: &Item) {
-        if let Step::Write(value) = item.step {
-            let to = self.shape.after(from, item.slot, value);
+        if let Step::Write(_) = item.step {
+            let to = self.shape.after(from, item.slot, self.shape.value_of(item));
             self.reach(from, last, &[(item.slot, to)], item);
         }
         let take = self.shape.next_take(from);
         let mut chains: Vec<(u32, Configuration<W>, bool)> = Vec::new();
-        self.shape.next_writes(from, item.slot, |slot, value| {
+        // To take something, any value will do; that of an unread write that returns earlier is no loss.
+        let mut unread_deadline = None;
+        self.shape.next_writes(from, item.slot, |slot, value, deadline| {
             let awaited = self.shape.awaited(from, value);
-            let enables = take.is_some() && from.holds == ABSENT && value != ABSENT;
+            let needless = unread_deadline.is_some_and(|earlier| earlier <= deadline);
+            let enables = take.is_some() && from.holds == ABSENT && value != ABSENT && !needless;
+            if value == UNREAD {
+                unread_deadline = Some(deadline);
+            }
             if awaited || enables {
                 let to = self.shape.after(from, slot, value);
                 if awaited {
