@@ -27,7 +27,7 @@ mod operation;
 mod recorder;
 mod text;
 
-pub use check::{Limit, Limits, OVERLAP_MAX, Undecided, Verdict, Violation, check, minimise};
+pub use check::{HELD_MAX, Limit, Limits, OVERLAP_MAX, Undecided, Verdict, Violation, check, minimise};
 pub use error::HistoryError;
 pub use history::{History, OPERATIONS_MAX};
 pub use operation::{Action, Operation, Outcome};

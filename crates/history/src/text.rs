@@ -45,7 +45,7 @@ impl fmt::Display for Shown<'_> {
         if text.len() <= 2 * SHOWN_BYTES {
             return write!(f, "{text:?}");
         }
-        let end = text.floor_char_boundary(SHOWN_BYTES);
+        let end = (0..=SHOWN_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let quoted = format!("{:?}", &text[..end]);
         write!(f, "{}...\" ({} bytes)", &quoted[..quoted.len() - 1], self.0.len())
     }

@@ -10,6 +10,8 @@
 mod minimise;
 mod plan;
 mod search;
+mod shape;
+mod slots;
 
 pub use minimise::minimise;
 pub use search::OVERLAP_MAX;
@@ -22,7 +24,8 @@ use std::fmt;
 /// How much is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// States that are looked at for one key, each of some 100 bytes.
+    /// States that are looked at for one key, twice at most; each takes some 100 bytes, and up to 1 KiB where hundreds of
+    /// operations overlap.
     pub states_max: usize,
 }
 
@@ -57,8 +60,7 @@ pub struct Violation {
     pub key: Vec<u8>,
     /// The first operation by whose return no order is left.
     pub misfit: Operation,
-    /// The operations on the key that returned before the misfit did, the ones that had to take effect by then, and some
-    /// that might have, in one of the orders that do fit.
+    /// An order that fits of what returned before the misfit, and of some that overlap with it.
     pub order: Vec<Operation>,
     /// What the key may hold after such orders; `None` is absent. At most [`HELD_MAX`].
     pub held: Vec<Option<Vec<u8>>>,

@@ -56,8 +56,16 @@ pub(super) struct Plan {
     pub events: Vec<Event>,
     /// How many items are under way at a time.
     pub slots: usize,
-    /// Values are below this.
-    pub values: usize,
+    /// By value: the events of its last invocations.
+    pub last: Vec<Last>,
+}
+
+/// When something is invoked for the last time that has to do with a value. 0 if nothing is: at the first event nothing
+/// can be lost yet.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Last {
+    pub look: u32,
+    pub write: u32,
 }
 
 impl Plan {
@@ -84,7 +92,14 @@ impl Plan {
                 _ => false,
             };
             if !(optional && needless) {
-                items.push(Item { step, optional, slot: 0, deadline: NEVER, is_last: false, operation: index as u32 });
+                items.push(Item {
+                    step,
+                    optional,
+                    slot: 0,
+                    deadline: NEVER,
+                    is_last: false,
+                    operation: index as u32,
+                });
             }
         }
         Self::schedule(items, operations, UNREAD as usize + 1 + looks.found.len())
@@ -102,10 +117,16 @@ impl Plan {
         }
         times.sort_by_key(|&(at_ns, event)| (at_ns, matches!(event, Event::Returned(_))));
         let events: Vec<Event> = times.into_iter().map(|(_, event)| event).collect();
+        let mut last = vec![Last::default(); values];
         let (mut free, mut slots) = (Vec::new(), 0);
         for (at, event) in (0..).zip(&events) {
             match *event {
                 Event::Invoked(item) => {
+                    match items[item as usize].step {
+                        Step::Write(value) => last[value as usize].write = at,
+                        Step::Look(value) => last[value as usize].look = at,
+                        Step::Take => {}
+                    }
                     items[item as usize].slot = free.pop().unwrap_or_else(|| {
                         slots += 1;
                         slots - 1
@@ -127,7 +148,11 @@ impl Plan {
             }
         }
         let slots = slots as usize;
-        if slots > OVERLAP_MAX { Err(Limit::Overlap(OVERLAP_MAX)) } else { Ok(Self { items, events, slots, values }) }
+        if slots > OVERLAP_MAX {
+            Err(Limit::Overlap(OVERLAP_MAX))
+        } else {
+            Ok(Self { items, events, slots, last })
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The search for an order of one key's operations: Wing and Gong's, with the memory of configurations and the
-//! just-in-time linearisation of Lowe (*Testing for linearizability*, 2017, sections 3 and 5).
+//! The search for an order of one key's operations: Wing and Gong's, with the memory of configurations and the just-in-time
+//! linearisation of Lowe (*Testing for linearizability*, 2017), all configurations of a moment side by side.
 //!
 //! It goes through the events in the order of time and keeps all configurations that are possible so far: what the
 //! register holds, and which of the operations under way have taken effect. Only when an operation returns must it have
@@ -14,18 +14,23 @@
 //!   only if looks wait for its value, or a take for any. Operations with an unknown outcome are free from the beginning.
 //! - Of writes of the same value, and of takes, the one that returns first goes first: they could be exchanged.
 //! - A configuration that can do all that another can makes that one needless (`Shape::covers`).
+//!
+//! What is left can still be too much where many operations have an unknown outcome. So a search first keeps but some
+//! configurations at a time, which mostly finds an order if there is one; if it does not, another keeps them all.
 
 use super::Limit;
 use super::plan::{ABSENT, Event, Item, Plan, Step, UNREAD, Value};
+use super::shape::{Configuration, Shape};
+use super::slots::Slots;
 use crate::Operation;
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// The most operations on a key that may be under way at a time; those with an unknown outcome stay under way.
 pub const OVERLAP_MAX: usize = 16 * 64;
 
-/// How many configurations are kept where not all are.
-const NARROW: usize = 64;
+/// How many configurations are kept, first and then.
+const WIDTHS: [usize; 2] = [64, usize::MAX];
 /// The most configurations that are compared with each other.
 const PRUNED_MAX: usize = 256;
 /// Of how many orders a misfit tells the last write.
@@ -35,7 +40,9 @@ const ORDERS_MAX: usize = 256;
 pub(super) enum Found {
     /// An order that fits: indices of the operations that take effect.
     Fits(Vec<usize>),
+    /// There is none.
     Misfit(Misfit),
+    /// A limit was reached.
     Limit(Limit),
 }
 
@@ -57,91 +64,24 @@ pub(super) fn search(
 ) -> (Found, usize) {
     match Plan::new(operations, weakened) {
         Err(limit) => (Found::Limit(limit), 0),
-        Ok(plan) if plan.slots <= 64 => narrow_then_whole::<1>(&plan, states_max),
-        Ok(plan) if plan.slots <= 4 * 64 => narrow_then_whole::<4>(&plan, states_max),
-        Ok(plan) => narrow_then_whole::<16>(&plan, states_max),
+        Ok(plan) if plan.slots <= 64 => widening::<1>(&plan, states_max, &WIDTHS),
+        Ok(plan) if plan.slots <= 4 * 64 => widening::<4>(&plan, states_max, &WIDTHS),
+        Ok(plan) => widening::<16>(&plan, states_max, &WIDTHS),
     }
 }
 
-/// Most histories fit an order, which few of many configurations suffice to find. If they do not, all are tried.
-fn narrow_then_whole<const W: usize>(plan: &Plan, states_max: usize) -> (Found, usize) {
-    let mut narrow = Search::<W>::new(plan, states_max, NARROW);
-    let found = narrow.through_events();
-    if matches!(found, Found::Fits(_)) || !narrow.left_out {
-        return (found, narrow.states);
+/// Most histories fit an order, which few of many configurations suffice to find. If they do not, more are tried.
+fn widening<const W: usize>(plan: &Plan, states_max: usize, widths: &[usize]) -> (Found, usize) {
+    let (mut found, mut states) = (Found::Limit(Limit::States(states_max)), 0);
+    for &width in widths {
+        let mut search = Search::<W>::new(plan, states_max, width);
+        found = search.through_events();
+        states += search.states;
+        if matches!(found, Found::Fits(_)) || !search.left_out {
+            break;
+        }
     }
-    let mut whole = Search::<W>::new(plan, states_max, usize::MAX);
-    let found = whole.through_events();
-    (found, narrow.states + whole.states)
-}
-
-/// A set of slots.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Slots<const W: usize>([u64; W]);
-
-impl<const W: usize> Slots<W> {
-    const NONE: Self = Self([0; W]);
-
-    fn contains(&self, slot: u32) -> bool {
-        self.0[slot as usize / 64] >> (slot % 64) & 1 == 1
-    }
-
-    fn insert(&mut self, slot: u32) {
-        self.0[slot as usize / 64] |= 1 << (slot % 64);
-    }
-
-    fn remove(&mut self, slot: u32) {
-        self.0[slot as usize / 64] &= !(1 << (slot % 64));
-    }
-
-    fn with(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
-    }
-
-    fn without(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
-    }
-
-    fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
-
-    fn is_within(&self, other: &Self) -> bool {
-        self.without(other) == Self::NONE
-    }
-
-    fn both(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
-    }
-
-    fn iter(self) -> impl Iterator<Item = u32> {
-        (0..).zip(self.0).flat_map(|(word, bits)| {
-            let next = |bits: &u64| Some(bits & bits.wrapping_sub(1)).filter(|&bits| bits != 0);
-            std::iter::successors(Some(bits).filter(|&bits| bits != 0), next)
-                .map(move |bits| word * 64 + bits.trailing_zeros())
-        })
-    }
-
-    fn differing(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] ^ other.0[word]))
-    }
-}
-
-/// What the register holds, and how far the operations under way are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Configuration<const W: usize> {
-    holds: Value,
-    /// Have taken effect.
-    gone: Slots<W>,
-    /// Certain puts that may have been hidden, and have not otherwise taken effect.
-    free: Slots<W>,
-}
-
-impl<const W: usize> Hash for Configuration<W> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.holds.into());
-        self.gone.0.iter().chain(&self.free.0).for_each(|&word| state.write_u64(word));
-    }
+    (found, states)
 }
 
 /// Mixes words; always alike, so that the same history gives the same verdict.
@@ -176,130 +116,6 @@ struct Link {
 
 const START: u32 = u32::MAX;
 
-/// The items under way.
-struct Shape<const W: usize> {
-    /// By value, then by deadline.
-    writes: Vec<(Value, u32, u32)>,
-    /// By deadline.
-    takes: Vec<(u32, u32)>,
-    /// By value, then by slot.
-    looks: Vec<(Value, u32)>,
-    /// Slots of writes that are not optional.
-    certain_writes: Slots<W>,
-    optional_writes: Slots<W>,
-    all_looks: Slots<W>,
-    /// Which item has a slot.
-    items: Vec<u32>,
-    /// By value: nobody reads it any more, it has become `UNREAD`.
-    forgotten: Vec<bool>,
-}
-
-impl<const W: usize> Shape<W> {
-    fn insert(&mut self, number: u32, item: &Item) {
-        fn place<T: Ord>(list: &mut Vec<T>, element: T) {
-            let at = list.partition_point(|other| *other < element);
-            list.insert(at, element);
-        }
-        self.items[item.slot as usize] = number;
-        match item.step {
-            Step::Write(value) => {
-                place(&mut self.writes, (value, item.deadline, item.slot));
-                let writes = if item.optional { &mut self.optional_writes } else { &mut self.certain_writes };
-                writes.insert(item.slot);
-            }
-            Step::Take => {
-                place(&mut self.takes, (item.deadline, item.slot));
-            }
-            Step::Look(value) => {
-                place(&mut self.looks, (value, item.slot));
-                self.all_looks.insert(item.slot);
-            }
-        }
-    }
-
-    fn remove(&mut self, item: &Item) {
-        fn displace<T: Ord>(list: &mut Vec<T>, element: T) {
-            if let Ok(at) = list.binary_search(&element) {
-                list.remove(at);
-            }
-        }
-        let value = self.value_of(item);
-        match item.step {
-            Step::Write(_) => displace(&mut self.writes, (value, item.deadline, item.slot)),
-            Step::Take => displace(&mut self.takes, (item.deadline, item.slot)),
-            Step::Look(_) => displace(&mut self.looks, (value, item.slot)),
-        }
-        for slots in [&mut self.certain_writes, &mut self.optional_writes, &mut self.all_looks] {
-            slots.remove(item.slot);
-        }
-    }
-
-    /// Nobody reads a value any more.
-    fn forget(&mut self, value: Value) {
-        self.writes.iter_mut().filter(|write| write.0 == value).for_each(|write| write.0 = UNREAD);
-        self.writes.sort_unstable();
-        self.forgotten[value as usize] = true;
-    }
-
-    /// What the register holds after a write or a take.
-    fn value_of(&self, item: &Item) -> Value {
-        match item.step {
-            Step::Write(value) | Step::Look(value) if self.forgotten[value as usize] => UNREAD,
-            Step::Write(value) | Step::Look(value) => value,
-            Step::Take => ABSENT,
-        }
-    }
-
-    /// The slots of looks that saw a value.
-    fn looks_for(&self, value: Value) -> impl Iterator<Item = u32> {
-        let first = self.looks.partition_point(|&(other, _)| other < value);
-        self.looks[first..].iter().take_while(move |&&(other, _)| other == value).map(|&(_, slot)| slot)
-    }
-
-    /// Whether the register's holding a value would let a look take effect.
-    fn awaited(&self, of: &Configuration<W>, value: Value) -> bool {
-        self.looks_for(value).any(|slot| !of.gone.contains(slot))
-    }
-
-    /// Lets a write or take take effect, after which the register holds `holds`, and the looks that see that.
-    fn after(&self, of: &Configuration<W>, slot: u32, holds: Value) -> Configuration<W> {
-        let mut gone = of.gone;
-        gone.insert(slot);
-        self.looks_for(holds).for_each(|slot| gone.insert(slot));
-        Configuration { holds, gone, free: of.free.with(&self.certain_writes).without(&gone) }
-    }
-
-    fn next_take(&self, of: &Configuration<W>) -> Option<u32> {
-        self.takes.iter().map(|&(_, slot)| slot).find(|&slot| !of.gone.contains(slot))
-    }
-
-    /// Calls `each` with the slot, value and deadline of each write that may be the next one, by ascending value, but for
-    /// those of the value of the item that returns.
-    fn next_writes(&self, of: &Configuration<W>, returning: u32, mut each: impl FnMut(u32, Value, u32)) {
-        let mut rest = &self.writes[..];
-        while let Some(&(value, ..)) = rest.first() {
-            let (same, others) = rest.split_at(rest.partition_point(|&(other, ..)| other == value));
-            // The item that returns is the first of its value, and the last of the chain.
-            if let Some(&(_, deadline, slot)) = same.iter().find(|&&(.., slot)| !of.gone.contains(slot))
-                && slot != returning
-            {
-                each(slot, value, deadline);
-            }
-            rest = others;
-        }
-    }
-
-    /// Whether all that may follow the other configuration may follow this one.
-    fn covers(&self, this: &Configuration<W>, other: &Configuration<W>) -> bool {
-        let holds = this.holds == other.holds || other.holds == UNREAD && this.holds != ABSENT;
-        // A write that is free here can stand for one that is gone or not yet free there; others must be as they are.
-        let free = this.free.with(&self.optional_writes.without(&this.gone));
-        let other_free = other.free.with(&self.optional_writes.without(&other.gone));
-        let unlike = this.gone.differing(&other.gone).with(&free.differing(&other_free));
-        holds && unlike.is_within(&free.with(&self.all_looks.both(&this.gone)))
-    }
-}
-
 /// A search under way.
 struct Search<'a, const W: usize> {
     plan: &'a Plan,
@@ -314,41 +130,36 @@ struct Search<'a, const W: usize> {
     /// Those within the event at hand.
     seen: Seen<W>,
     stack: Vec<(Configuration<W>, u32)>,
-    /// How many configurations are kept; some were left out.
+    /// The number of the event at hand.
+    now: u32,
+    /// How many configurations are kept.
     width: usize,
+    /// Some were not.
     left_out: bool,
 }
 
 impl<'a, const W: usize> Search<'a, W> {
     fn new(plan: &'a Plan, states_max: usize, width: usize) -> Self {
         let start = Configuration { holds: ABSENT, gone: Slots::NONE, free: Slots::NONE };
-        let shape = Shape {
-            writes: Vec::new(),
-            takes: Vec::new(),
-            looks: Vec::new(),
-            certain_writes: Slots::NONE,
-            optional_writes: Slots::NONE,
-            all_looks: Slots::NONE,
-            items: vec![0; W * 64],
-            forgotten: vec![false; plan.values],
-        };
         Self {
             plan,
             states_max,
             states: 0,
-            shape,
+            shape: Shape::new(plan.last.len()),
             frontier: vec![(start, START)],
             links: Vec::new(),
             kept: Seen::default(),
             seen: Seen::default(),
             stack: Vec::new(),
+            now: 0,
             width,
             left_out: false,
         }
     }
 
     fn through_events(&mut self) -> Found {
-        for event in &self.plan.events {
+        for (at, event) in (0..).zip(&self.plan.events) {
+            self.now = at;
             match *event {
                 Event::Invoked(number) => self.invoked(number),
                 Event::Returned(number) => {
@@ -391,11 +202,11 @@ impl<'a, const W: usize> Search<'a, W> {
                 self.keep(configuration, last, &item);
                 continue;
             }
-            if item.optional {
+            let need_not = item.optional || configuration.free.contains(item.slot);
+            if need_not && !self.is_lost(self.shape.value_of(&item), &configuration, item.slot) {
+                // An optional one then never takes effect.
+                let last = if item.optional { last } else { self.link(last, item.slot, true) };
                 self.keep(configuration, last, &item);
-            } else if configuration.free.contains(item.slot) {
-                self.links.push(Link { before: last, item: number, hidden: true });
-                self.keep(configuration, self.links.len() as u32 - 1, &item);
             }
             if self.seen.insert(configuration) {
                 self.stack.push((configuration, last));
@@ -505,16 +316,23 @@ impl<'a, const W: usize> Search<'a, W> {
     ) {
         self.states += 1;
         let Some(&(_, end)) = steps.last() else { return };
+        let mut holds = from.holds;
+        for (slot, to) in steps {
+            if holds != to.holds && self.is_lost(holds, &end, *slot) {
+                return;
+            }
+            holds = to.holds;
+        }
         let ends = end.gone.contains(item.slot);
         if !ends && !self.seen.insert(end) {
             return;
         }
         let mut gone = from.gone;
         for &(slot, ref to) in steps {
-            last = self.link(last, slot);
+            last = self.link(last, slot, false);
             gone.insert(slot);
             for look in to.gone.without(&gone).iter() {
-                last = self.link(last, look);
+                last = self.link(last, look, false);
             }
             gone = to.gone;
         }
@@ -525,8 +343,21 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    fn link(&mut self, before: u32, slot: u32) -> u32 {
-        self.links.push(Link { before, item: self.shape.items[slot as usize], hidden: false });
+    /// Whether a value that is replaced, or whose put in a slot has been hidden, will be read and cannot come back. Such a
+    /// configuration has an end, which a narrow search need not wait for. A whole one does, to say where that is.
+    fn is_lost(&mut self, value: Value, of: &Configuration<W>, slot: u32) -> bool {
+        let last = self.plan.last[value as usize];
+        let is_lost = self.width != usize::MAX
+            && value > UNREAD
+            && last.look > self.now
+            && last.write < self.now
+            && !self.shape.can_write(of, value, slot);
+        self.left_out |= is_lost;
+        is_lost
+    }
+
+    fn link(&mut self, before: u32, slot: u32, hidden: bool) -> u32 {
+        self.links.push(Link { before, item: self.shape.items[slot as usize], hidden });
         self.links.len() as u32 - 1
     }
 
@@ -599,5 +430,60 @@ fn clear<const W: usize>(set: &mut Seen<W>) {
         *set = Seen::default();
     } else {
         set.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Action, Outcome};
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    /// Operations without any rule, but for that most gets find something that is put.
+    fn any_operations(random: &mut SmallRng) -> Vec<Operation> {
+        let (count, values) = (random.random_range(1..14), random.random_range(1..5));
+        let mut operations = Vec::new();
+        for _ in 0..count {
+            let value = vec![random.random_range(0..values)];
+            let action = match random.random_range(0..9) {
+                0..4 => Action::Put(value),
+                4..6 => Action::Get(Some(value)),
+                6 => Action::Get(None),
+                _ => Action::Delete { found: random.random_bool(0.7) },
+            };
+            let invoked_ns = random.random_range(0..20);
+            let outcome = if random.random_bool(0.3) { Outcome::Unknown } else { Outcome::Ok };
+            let returned_ns = Some(invoked_ns + random.random_range(0..15));
+            operations.push(Operation { client: 0, key: vec![], action, invoked_ns, returned_ns, outcome });
+        }
+        operations
+    }
+
+    /// Whether an order fits, or by which operation's return none does.
+    fn judge<const W: usize>(operations: &[&Operation], widths: &[usize]) -> Result<(), usize> {
+        let plan = Plan::new(operations, &|index| index % 5 == 4).unwrap();
+        match widening::<W>(&plan, usize::MAX, widths).0 {
+            Found::Fits(_) => Ok(()),
+            Found::Misfit(misfit) => Err(misfit.operation),
+            Found::Limit(limit) => panic!("{limit:?}"),
+        }
+    }
+
+    #[test]
+    fn a_narrow_search_first_and_wider_sets_change_nothing() {
+        let mut random = SmallRng::seed_from_u64(7);
+        let mut fitting = 0;
+        const CASES: usize = 20_000;
+        for _ in 0..CASES {
+            let operations = any_operations(&mut random);
+            let operations: Vec<&Operation> = operations.iter().collect();
+            let whole = judge::<1>(&operations, &[usize::MAX]);
+            assert_eq!(judge::<1>(&operations, &[1, 2, usize::MAX]), whole, "{operations:#?}");
+            assert_eq!(judge::<4>(&operations, &WIDTHS), whole, "{operations:#?}");
+            fitting += usize::from(whole.is_ok());
+        }
+        // The cases are worth something.
+        assert!((CASES / 10..CASES * 9 / 10).contains(&fitting), "{fitting}");
     }
 }
