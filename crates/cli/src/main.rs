@@ -9,6 +9,7 @@ mod load;
 mod output;
 mod records;
 mod serve;
+mod sim;
 mod size;
 mod stats;
 mod token;
@@ -57,6 +58,8 @@ enum Command {
     Info,
     /// Measure designs and other stores side by side
     Bench(bench::BenchArgs),
+    /// Run stores in simulated worlds, in virtual time and from a seed
+    Sim(sim::SimArgs),
 }
 
 #[derive(clap::Args, Debug)]
@@ -104,6 +107,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Designs => designs::run(),
         Command::Info => info::run(),
         Command::Bench(arguments) => bench::run(arguments).map(|()| Outcome::Done),
+        Command::Sim(arguments) => sim::run(arguments),
     }
 }
 

@@ -34,6 +34,8 @@ counters! {
     rows_unverified,
     /// Extents that were not what the row's checksum says: freed, and perhaps reused, meanwhile.
     extents_unverified,
+    /// Extents that did not verify twice under a row that had not changed: an owner that keeps to the protocol leaves none.
+    extents_lost,
     /// Extents that held another key with the same fingerprint.
     fingerprint_collisions,
     /// Rows that had been moved to a larger table.

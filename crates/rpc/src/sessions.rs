@@ -5,6 +5,7 @@
 //! So the reply of the last mutation in each slot is all that a repeated request can ask for again, and anything older
 //! is a violation.
 
+use locus_runtime::mistakes::{Mistake, planted};
 use std::collections::BTreeMap;
 
 /// Names a session: random, and known to its client alone.
@@ -92,6 +93,7 @@ impl Slots {
             State::Repeatable => Verdict::Execute,
             _ if !mutation => Verdict::Violation,
             State::Executing => Verdict::UnderWay,
+            State::Executed { .. } if planted(Mistake::RetriedPutExecutedTwice) => Verdict::Execute,
             State::Executed { status, version } => Verdict::Repeat { status, version },
         }
     }

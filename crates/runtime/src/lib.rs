@@ -10,6 +10,7 @@ mod clock;
 mod executor;
 mod idle;
 mod interleave;
+pub mod mistakes;
 mod park;
 mod signal;
 pub mod thread;

@@ -19,6 +19,8 @@ pub(crate) enum Event {
     Departed { from: u32, sequence: u64 },
     /// The answer to a request over RC is back.
     Acknowledged { to: u32, answer: Acknowledgement },
+    /// Nothing is left of a process that was killed.
+    Buried { process: usize },
     /// A message of a link reaches an end.
     LinkMessage { link: u64, side: usize },
 }

@@ -266,9 +266,18 @@ impl State {
 
     /// Closes a link: both ends see it at once, and the connected queue pairs made over it flush.
     pub(crate) fn close_link(&mut self, number: u64) {
+        if self.cut_link(number) {
+            for number in self.pairs_of_link(number) {
+                self.break_pair(number, Status::PeerLost);
+            }
+        }
+    }
+
+    /// Ends a link, but not yet the queue pairs made over it. False if it had ended before.
+    pub(crate) fn cut_link(&mut self, number: u64) -> bool {
         let link = &mut self.links[number as usize];
         if !std::mem::replace(&mut link.open, false) {
-            return;
+            return false;
         }
         let receivers = [0, 1].map(|side| link.ends[side].receiver.take());
         // What is on its way is read before the end is seen.
@@ -279,9 +288,7 @@ impl State {
         for receiver in receivers.into_iter().flatten() {
             self.unpark(receiver);
         }
-        for number in self.pairs_of_link(number) {
-            self.break_pair(number, Status::PeerLost);
-        }
+        true
     }
 
     /// The links of a process.

@@ -123,6 +123,8 @@ pub struct Adversary {
     pub breaks: f64,
     /// The pieces of a WRITE become visible in any order.
     pub scrambles_writes: bool,
+    /// How long peers still reach the memory of a process that was killed, in nanoseconds.
+    pub outlives_ns: u64,
 }
 
 impl Adversary {
@@ -137,6 +139,7 @@ impl Adversary {
             loses: 0.0,
             breaks: 0.0,
             scrambles_writes: false,
+            outlives_ns: 0,
         }
     }
 

@@ -49,9 +49,14 @@ impl SimQueuePair {
         let queues = [send.handle.clone(), receive.handle.clone()];
         let number = with(|state| {
             let number = state.pairs.len() as u32;
-            let secret = state.chance.next();
+            let secret = state.chance.number();
             let numbers = (queues[0].number, queues[1].number);
-            state.pairs.push(Some(Pair::new((number, link.number), config, secret, numbers)));
+            state.pairs.push(Some(Pair::new(
+                (number, state.threads.process(), link.number),
+                config,
+                secret,
+                numbers,
+            )));
             for queue in [numbers.0, numbers.1] {
                 if let Some(queue) = &mut state.queues[queue]
                     && queue.pairs.last() != Some(&number)
@@ -280,14 +285,24 @@ impl QueuePair for SimQueuePair {
 impl Drop for SimQueuePair {
     fn drop(&mut self) {
         try_with(|state| {
-            state.break_pair(self.number, Status::Flushed);
-            let pair = state.pairs[self.number as usize].take();
-            for queue in pair.iter().flat_map(|pair| [pair.send_queue, pair.receive_queue]) {
-                if let Some(queue) = &mut state.queues[queue] {
-                    queue.pairs.retain(|number| *number != self.number);
-                }
+            let process = state.pair(self.number).map(|pair| pair.process);
+            if !process.is_some_and(|process| state.processes[process].lingers) {
+                state.drop_pair(self.number);
             }
         });
+    }
+}
+
+impl State {
+    /// Destroys a queue pair.
+    pub(crate) fn drop_pair(&mut self, number: u32) {
+        self.break_pair(number, Status::Flushed);
+        let pair = self.pairs[number as usize].take();
+        for queue in pair.iter().flat_map(|pair| [pair.send_queue, pair.receive_queue]) {
+            if let Some(queue) = &mut self.queues[queue] {
+                queue.pairs.retain(|other| *other != number);
+            }
+        }
     }
 }
 

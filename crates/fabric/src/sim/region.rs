@@ -29,7 +29,12 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        try_with(|state| state.drop_region(self.number));
+        try_with(|state| {
+            if !state.regions.get(&self.number).is_some_and(|region| state.processes[region.process].lingers)
+            {
+                state.drop_region(self.number);
+            }
+        });
     }
 }
 
@@ -94,6 +99,7 @@ impl Memory {
 pub(crate) struct RegionState {
     pub(crate) memory: Memory,
     pub(crate) access: Access,
+    pub(crate) process: usize,
     /// The secret that grants it; none before it was granted, and after it was revoked.
     grant: Option<u64>,
     revoked: bool,
@@ -111,7 +117,10 @@ impl SimRegion {
             let number = state.next_region;
             state.next_region += 1;
             let memory = Memory { words, _mapping: mapping.clone(), region: number };
-            state.regions.insert(number, RegionState { memory, access, grant: None, revoked: false });
+            state.regions.insert(
+                number,
+                RegionState { memory, access, process: state.threads.process(), grant: None, revoked: false },
+            );
             number
         });
         let registration = Arc::new(Registration { number, access, mapping });
@@ -132,7 +141,7 @@ impl SimRegion {
             return Err(FabricError::Unsupported("a local region cannot be granted to a peer"));
         }
         with(|state| {
-            let fresh = state.chance.next();
+            let fresh = state.chance.number();
             let number = self.registration.number;
             let region = state.regions.get_mut(&number).expect("a region that lives");
             if region.revoked {
@@ -229,7 +238,7 @@ impl State {
         }
     }
 
-    fn drop_region(&mut self, number: u64) {
+    pub(crate) fn drop_region(&mut self, number: u64) {
         if let Some(region) = self.regions.remove(&number)
             && let Some(secret) = region.grant
         {

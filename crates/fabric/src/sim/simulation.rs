@@ -1,6 +1,7 @@
 //! A simulated world, from its seed to its end: hosts and processes, and the loop that lets things happen.
 
 use super::{
+    events::Event,
     model::SimulationConfig,
     state::{self, Exhausted, Process, SimulationCounters, State, try_with, with},
     threads::{self, Simulated, Turn},
@@ -70,7 +71,7 @@ pub fn simulate<T: 'static>(
     let value = Rc::new(RefCell::new(None));
     let place = value.clone();
     let root = with(|state| {
-        state.processes.push(Process { alive: true, name: "the first".into() });
+        state.processes.push(Process::new("the first"));
         state.start_thread("first", 0, Box::new(move || *place.borrow_mut() = Some(first())))
     });
     let result = run_until_ended(root);
@@ -123,7 +124,7 @@ impl SimProcess {
         let (end, ended) = channel::channel::<()>();
         let number = with(|state| {
             let number = state.processes.len();
-            state.processes.push(Process { alive: true, name: name.to_owned() });
+            state.processes.push(Process::new(name));
             let main = move || {
                 // Its being dropped is what tells of the end.
                 let _end = end;
@@ -143,10 +144,14 @@ impl SimProcess {
         assert!(with(|state| state.threads.process()) != self.number, "a process does not kill itself");
         // What its threads hold is dropped while they are unwound, and must change nothing that others see in between.
         let listeners = with(|state| {
-            state.processes[self.number].alive = false;
-            for link in state.links_of(self.number) {
-                state.close_link(link);
+            let outlives_ns = state.config.adversary.outlives_ns;
+            let links = state.links_of(self.number);
+            for link in &links {
+                state.cut_link(*link);
             }
+            let process = &mut state.processes[self.number];
+            (process.alive, process.lingers, process.cut_links) = (false, true, links);
+            state.after(outlives_ns, Event::Buried { process: self.number });
             state.take_listeners(self.number)
         });
         end_threads(Some(self.number));

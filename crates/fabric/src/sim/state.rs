@@ -11,6 +11,7 @@ use super::{
     threads::Threads,
     transport::Pair,
 };
+use crate::Status;
 use locus_runtime::world::ThreadNumber;
 use std::{
     cell::{Cell, RefCell},
@@ -27,7 +28,17 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) alive: bool,
+    /// It was killed, and peers still reach its memory.
+    pub(crate) lingers: bool,
+    /// Its links, whose queue pairs end with it.
+    pub(crate) cut_links: Vec<u64>,
     pub(crate) name: String,
+}
+
+impl Process {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { alive: true, lingers: false, cut_links: Vec::new(), name: name.to_owned() }
+    }
 }
 
 /// What was counted.
@@ -103,7 +114,7 @@ impl State {
     /// Makes something happen at a moment.
     pub(crate) fn at(&mut self, at_ns: u64, event: Event) {
         // Only an adversary plays with the order of what happens at the same time.
-        let order = if self.config.adversary.delay_ns > 0 { self.chance.next() >> 40 } else { 0 };
+        let order = if self.config.adversary.delay_ns > 0 { self.chance.number() >> 40 } else { 0 };
         self.events.add(at_ns, order, event);
     }
 
@@ -117,6 +128,29 @@ impl State {
     /// Whether the world must be asked before something is stored into registered memory.
     pub(crate) fn note_whether_stores_matter(&self) {
         STORES_MATTER.set(!self.reads.is_empty() || self.config.adversary.preempts > 0.0);
+    }
+
+    /// Ends what was left of a process that was killed.
+    fn bury(&mut self, process: usize) {
+        self.processes[process].lingers = false;
+        for link in std::mem::take(&mut self.processes[process].cut_links) {
+            for pair in self.pairs_of_link(link) {
+                self.break_pair(pair, Status::PeerLost);
+            }
+        }
+        for number in 1..self.pairs.len() as u32 {
+            if self.pair(number).is_some_and(|pair| pair.process == process) {
+                self.drop_pair(number);
+            }
+        }
+        let mut regions: Vec<u64> = self
+            .regions
+            .iter()
+            .filter(|(_, region)| region.process == process)
+            .map(|(number, _)| *number)
+            .collect();
+        regions.sort_unstable();
+        regions.into_iter().for_each(|region| self.drop_region(region));
     }
 
     /// Lets what is due happen, until it is a thread's turn. None when nothing is left.
@@ -143,6 +177,7 @@ impl State {
                 Event::WriteGoesOn { at } => self.write_goes_on(at),
                 Event::Departed { from, sequence } => self.departed(from, sequence),
                 Event::Acknowledged { to, answer } => self.acknowledged(to, answer),
+                Event::Buried { process } => self.bury(process),
                 Event::LinkMessage { link, side } => self.link_message(link, side),
             }
         }

@@ -246,7 +246,7 @@ impl World for Simulated {
     }
 
     fn random(&self) -> u64 {
-        with(|state| state.chance.next())
+        with(|state| state.chance.number())
     }
 
     fn thread(&self) -> ThreadNumber {

@@ -20,6 +20,7 @@ use std::{collections::VecDeque, sync::atomic::Ordering};
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) number: u32,
+    pub(crate) process: usize,
     pub(crate) link: u64,
     pub(crate) config: QueuePairConfig,
     pub(crate) state: QueuePairState,
@@ -144,13 +145,14 @@ impl Answer {
 
 impl Pair {
     pub(crate) fn new(
-        (number, link): (u32, u64),
+        (number, process, link): (u32, usize, u64),
         config: &QueuePairConfig,
         secret: u64,
         (send_queue, receive_queue): (usize, usize),
     ) -> Self {
         Self {
             number,
+            process,
             link,
             config: config.clone(),
             state: QueuePairState::Init,

@@ -16,6 +16,7 @@ use super::{Partition, ROWS_MAX, ROWS_MIN, Row, State, Table, Tables, kick_out::
 use crate::{Key, MutationError, Owner, counters::count, directory::Directory};
 use locus_fabric::Region;
 use locus_memory::{Memory, Purpose};
+use locus_runtime::mistakes::{Mistake, planted};
 
 /// A table that moves row by row begins to when it is this full, in thousandths, so that it never runs out of chains
 /// before it has moved: the threshold of 3-way cuckoo hashing is 91.8%. Smaller ones are rebuilt when they do run out.
@@ -233,7 +234,8 @@ impl<R: Region> Owner<R> {
     fn mark_moved(&mut self, table: &Table) {
         for row in 0..table.rows {
             let content = self.row(table, row);
-            if content.state() != State::Moved {
+            let forgotten = planted(Mistake::GrowthLeavesRowUnmarked) && content.state() == State::Full;
+            if content.state() != State::Moved && !forgotten {
                 count(&self.counters.rows_moved);
                 self.store_row(table, row, Row::moved(content.next_version()));
             }

@@ -9,6 +9,7 @@
 use super::{State, Table, WAYS};
 use crate::{Owner, counters::count};
 use locus_fabric::Region;
+use locus_runtime::mistakes::{Mistake, planted};
 
 /// How many rows a search looks at, at most. Near the threshold of 3-way cuckoo hashing (91.8% full) chains get long; with
 /// these limits tables fill to 89% on average before one is not found.
@@ -81,6 +82,10 @@ impl Chain {
             let [(to, way), (from, _)] = [pair[0], pair[1]];
             let occupant = owner.row(table, from);
             let version = owner.row(table, to).next_version();
+            if planted(Mistake::KickOutClearsFirst) {
+                let version = owner.row(table, from).next_version();
+                owner.store_row(table, from, super::Row::empty(version));
+            }
             owner.store_row(table, to, occupant.by_way(way.into(), version));
             count(&owner.counters.kick_outs);
         }

@@ -15,6 +15,7 @@
 use super::{Row, State, Table, Tables, WAYS};
 use crate::{Answer, Counters, Found, Key, LookupError, counters::count, record::Record};
 use locus_memory::{Memory, Pointer, checksum};
+use locus_runtime::mistakes::{Mistake, planted};
 
 /// How many times in a row one row may fail to verify before the directory entry is suspected to be stale.
 const ROW_READS_MAX: usize = 4;
@@ -53,7 +54,7 @@ pub async fn get<'m, M: Memory>(
                 }
             }
         }
-        if !M::INTERLEAVES || search.unchanged(&pass).await? {
+        if !M::INTERLEAVES || planted(Mistake::NoSecondPass) || search.unchanged(&pass).await? {
             memory.current()?;
             return Ok(Answer::Absent);
         }
@@ -101,6 +102,8 @@ impl<'m, M: Memory> Search<'m, '_, M> {
         }
         for (way, at) in places.into_iter().enumerate() {
             let mut unverified = 0;
+            // The row as it was when its extent did not verify.
+            let mut unverified_row = None;
             let row = loop {
                 let bytes = self.memory.read(at, super::ROW_BYTES).await?;
                 let Some((row, sum)) = Row::unverified(&bytes) else { return Err(LookupError::Stale) };
@@ -110,7 +113,7 @@ impl<'m, M: Memory> Search<'m, '_, M> {
                         // Fetched while the row is verified; a wrong guess costs a line or two.
                         self.memory.prefetch(row.extent().at, row.extent().bytes);
                     }
-                    if !row.verifies(sum, at, table.epoch) {
+                    if !row.verifies(sum, at, table.epoch) && !planted(Mistake::NoRowChecksum) {
                         count(&self.counters.rows_unverified);
                         unverified += 1;
                         if unverified == ROW_READS_MAX {
@@ -128,9 +131,13 @@ impl<'m, M: Memory> Search<'m, '_, M> {
                 count(&self.counters.extents_read);
                 let bytes = self.memory.read(extent.at, extent.bytes).await?;
                 let record: &[u8] = &bytes;
-                if M::TEARS && checksum(record) != extent.checksum {
+                if M::TEARS && checksum(record) != extent.checksum && !planted(Mistake::NoExtentChecksum) {
                     // The extent was freed since: the row must have changed.
                     count(&self.counters.extents_unverified);
+                    if unverified_row == Some(row) {
+                        count(&self.counters.extents_lost);
+                    }
+                    unverified_row = Some(row);
                     self.fail()?;
                     continue;
                 }
@@ -173,7 +180,7 @@ impl<'m, M: Memory> Search<'m, '_, M> {
             count(&self.counters.rows_read_again);
             let bytes = self.memory.read(at, super::ROW_BYTES).await?;
             if let Some((row, sum)) = Row::unverified(&bytes)
-                && (!M::TEARS || row.verifies(sum, at, epoch))
+                && (!M::TEARS || row.verifies(sum, at, epoch) || planted(Mistake::NoRowChecksum))
             {
                 return Ok(row);
             }

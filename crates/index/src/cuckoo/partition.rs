@@ -14,6 +14,7 @@ use crate::{
 };
 use locus_fabric::Region;
 use locus_memory::{AllocateError, Memory, Pointer, Purpose, checksum};
+use locus_runtime::mistakes::{Mistake, planted};
 
 /// A partition, as its owner has it.
 pub struct Partition {
@@ -66,9 +67,21 @@ impl Partition {
         check_lengths(key.bytes(), value)?;
         let mut table = self.table_for(owner, directory, key)?;
         if let Some((row, old)) = owner.find(&table, key) {
-            let extent = self.write_record(owner, key, value)?;
-            owner.store_row(&table, row, Row::full(extent, old.way(), key.fingerprint, old.next_version()));
-            owner.free_extent(old.extent());
+            if planted(Mistake::ExtentFreedEarly) {
+                owner.free_extent(old.extent());
+            }
+            let row_of = |extent| Row::full(extent, old.way(), key.fingerprint, old.next_version());
+            let extent = if planted(Mistake::PublishedEarly) {
+                self.publish_record_early(owner, key, value, |owner, extent| {
+                    owner.store_row(&table, row, row_of(extent));
+                })?
+            } else {
+                self.write_record(owner, key, value)?
+            };
+            owner.store_row(&table, row, row_of(extent));
+            if !planted(Mistake::ExtentFreedEarly) {
+                owner.free_extent(old.extent());
+            }
             return Ok(PutOutcome { version: self.version, replaced: true });
         }
         let chain = loop {
@@ -134,6 +147,26 @@ impl Partition {
         owner.arena.writer().store_bytes(at, &[&header, key.bytes(), value]);
         let checksum = checksum(owner.bytes(at, bytes));
         Ok(Extent { at, bytes, checksum })
+    }
+}
+
+/// What the mistake [`Mistake::PublishedEarly`] does.
+impl Partition {
+    #[cold]
+    fn publish_record_early<R: Region>(
+        &mut self,
+        owner: &mut Owner<R>,
+        key: &Key<'_>,
+        value: &[u8],
+        publish: impl FnOnce(&mut Owner<R>, Extent),
+    ) -> Result<Extent, MutationError> {
+        let extent = self.write_record(owner, key, value)?;
+        // As the memory was before anything was written there.
+        let record = owner.bytes(extent.at, extent.bytes).to_vec();
+        owner.arena.writer().fill(extent.at, extent.bytes, 0);
+        publish(owner, extent);
+        owner.arena.writer().store_bytes(extent.at, &[&record]);
+        Ok(extent)
     }
 }
 

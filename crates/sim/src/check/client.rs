@@ -61,11 +61,11 @@ pub(super) fn main(scenario: &Scenario, number: usize, shared: &Shared) {
     let lanes = (0..scenario.lanes).map(|lane| {
         let number = number * scenario.lanes + lane;
         let capacity =
-            Capacity { operations_max: scenario.operations, bytes_max: scenario.operations * 16 << 10 };
+            Capacity { operations_max: scenario.operations, bytes_max: scenario.operations * (16 << 10) };
         let recorder = Recorder::new(number as u32, capacity).expect("memory for a few operations");
         let recorder = Rc::new(RefCell::new(recorder));
         shared.recorders.borrow_mut().push(recorder.clone());
-        Lane { recorder, chance: Chance::new(chance.next()), number: number as u64 }
+        Lane { recorder, chance: Chance::new(chance.number()), number: number as u64 }
     });
     let lanes: Vec<Lane> = lanes.collect();
     let count = lanes.len();

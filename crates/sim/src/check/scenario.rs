@@ -91,6 +91,7 @@ impl Scenario {
             // A queue pair that breaks is a fault of its own.
             breaks: if one_of(&[0, 0, 0, 1]) == 1 { 0.004 } else { 0.0 },
             scrambles_writes: one_of(&[0, 1]) == 1,
+            outlives_ns: one_of(&[0, 300_000, 3_000_000]),
             ..Adversary::none()
         };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);

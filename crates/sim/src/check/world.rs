@@ -49,6 +49,16 @@ pub enum Failure {
         /// All that the clients saw.
         history: History,
     },
+    /// Something happened that never does where owners keep to the protocol.
+    #[error("{count} {name}: {meaning}")]
+    Invariant {
+        /// What was counted.
+        name: &'static str,
+        /// How often.
+        count: u64,
+        /// What is wrong with that.
+        meaning: &'static str,
+    },
     /// An operation failed although nothing befell it.
     #[error("{0}")]
     Unexpected(String),
@@ -156,6 +166,11 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
     let (history, mut tally, unexpected) = outcome.value;
     if let Some(unexpected) = unexpected {
         return Err(Failure::Unexpected(unexpected));
+    }
+    let count = tally.get("extents_lost");
+    if count > 0 {
+        let meaning = "a row pointed to a record that was not whole, although the row did not change";
+        return Err(Failure::Invariant { name: "extents_lost", count, meaning });
     }
     match check(&history, &Limits::default()) {
         Verdict::Linearizable => {}

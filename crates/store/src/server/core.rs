@@ -29,6 +29,7 @@ use locus_runtime::{
     Clock, Idle, MonotonicClock,
     channel::{self, Receiver, Sender},
     interleave,
+    mistakes::{Mistake, planted},
 };
 use std::{
     collections::BTreeMap,
@@ -318,6 +319,13 @@ impl<N: Nic> Core<N> {
         let copied = staged.is_some();
         if let Some(value) = staged {
             self.staged = value;
+        }
+        if planted(Mistake::AcknowledgedEarly) && request.opcode() == Opcode::Put as u8 {
+            let status = Status::Present as u8;
+            self.requests.reply(&request, &Answer { status, ..Answer::default() }, &[]);
+            self.requests.flush();
+            let _ = self.apply(&request, copied);
+            return;
         }
         match self.apply(&request, copied) {
             Ok(answer) => self.requests.reply(&request, &answer, &[]),

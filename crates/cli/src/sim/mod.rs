@@ -1,0 +1,25 @@
+//! `locus sim`: what runs in simulated worlds.
+
+mod check;
+
+use crate::Outcome;
+use clap::{Args, Subcommand};
+
+/// Run stores in simulated worlds: the same code, in virtual time and from a seed
+#[derive(Args, Debug)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Explore hostile worlds by their seeds, and judge what their clients saw
+    Check(check::CheckArgs),
+}
+
+pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
+    match arguments.command {
+        Command::Check(arguments) => check::run(&arguments),
+    }
+}
