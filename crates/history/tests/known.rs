@@ -238,6 +238,20 @@ fn what_touches_overlaps() {
 }
 
 #[test]
+fn what_a_delete_found_may_be_the_put_that_returns_first() {
+    // Although its value is read later, when it was put again, and that of the other is not.
+    accepted(vec![
+        put(1, "read", (0, 10)),
+        put(2, "unread", (0, 100)),
+        delete(3, true, (0, 8)),
+        get(3, None, (12, 15)),
+        delete(3, true, (20, 30)),
+        put(1, "read", (40, 50)),
+        get(3, Some("read"), (110, 120)),
+    ]);
+}
+
+#[test]
 fn a_put_with_an_unknown_outcome_may_take_effect_or_not() {
     let put_unknown = unknown(put(1, "b", (20, 30)));
     for found in ["a", "b"] {
@@ -382,4 +396,18 @@ fn the_minimiser_leaves_what_contradicts_and_where_values_come_from() {
     assert_eq!((minimal.first(), minimal.last()), (Some(&origin), Some(&stale)));
     // Any later put or get proves that the value was replaced.
     assert!(minimal[1].invoked_ns >= fresh.invoked_ns);
+}
+
+#[test]
+fn the_minimiser_does_not_blame_what_was_under_way() {
+    let wrong = [
+        put(1, "a", (0, 10)),
+        put(1, "b", (20, 300)),
+        get(2, Some("b"), (30, 40)),
+        get(3, Some("a"), (50, 60)),
+    ];
+    // Its value is put after the contradiction.
+    let right = [get(4, Some("z"), (45, 200)), put(5, "z", (150, 160))];
+    let minimal = minimal(&[&wrong[..], &right].concat()).unwrap();
+    assert_eq!(minimal, wrong);
 }

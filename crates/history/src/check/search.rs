@@ -396,7 +396,6 @@ impl<'a, const W: usize> Search<'a, W> {
             let item = &self.plan.items[link.item as usize];
             if link.hidden {
                 order.insert(last_write, item.operation as usize);
-                last_write += 1;
                 continue;
             }
             if !matches!(item.step, Step::Look(_)) {
