@@ -2,6 +2,7 @@
 
 use crate::{HistoryError, Operation, Recorder, text::Shown};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The most operations that a history has.
 pub const OPERATIONS_MAX: usize = 1 << 28;
@@ -55,5 +56,12 @@ impl History {
             keys.entry(&operation.key).or_default().push(operation);
         }
         keys
+    }
+}
+
+/// A line for each operation, without its key: for a few operations on one key.
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operations.iter().try_for_each(|operation| writeln!(f, "  {operation}"))
     }
 }

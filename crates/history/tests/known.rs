@@ -410,4 +410,11 @@ fn the_minimiser_does_not_blame_what_was_under_way() {
     let right = [get(4, Some("z"), (45, 200)), put(5, "z", (150, 160))];
     let minimal = minimal(&[&wrong[..], &right].concat()).unwrap();
     assert_eq!(minimal, wrong);
+    let expected = "\
+\x20        0 .. 10       ns  client 1   put \"a\"
+        20 .. 300      ns  client 1   put \"b\"
+        30 .. 40       ns  client 2   get found \"b\"
+        50 .. 60       ns  client 3   get found \"a\"
+";
+    assert_eq!(History::new(minimal).unwrap().to_string(), expected);
 }

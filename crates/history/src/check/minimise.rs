@@ -18,7 +18,7 @@ const ORIGINS_MAX: usize = 3;
 /// the values that those found. The history of one key that it gives is in violation, too. `None` if the key is not in
 /// violation, or if that is not known within the limit.
 ///
-/// All searches together look at no more than twice [`Limits::states_max`] states.
+/// The searches for that, after the first, share [`Limits::states_max`] states; at its end, what is left by then is given.
 pub fn minimise(history: &History, key: &[u8], limits: &Limits) -> Option<History> {
     let mut operations: Vec<&Operation> = history.operations().iter().filter(|o| o.key == key).collect();
     let (Found::Misfit(misfit), _) = search(&operations, &|_| false, limits.states_max) else { return None };
