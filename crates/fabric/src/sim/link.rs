@@ -167,7 +167,8 @@ impl SimLink {
     pub(crate) fn name(&self) -> String {
         with(|state| {
             let process = state.links[self.number as usize].ends[1 - self.side].process;
-            format!("simulated process {process} ({})", state.processes[process].name)
+            let process = &state.processes[process];
+            format!("simulated process {} on host {}", process.name, state.hosts[process.host].name)
         })
     }
 

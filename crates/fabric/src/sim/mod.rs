@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `simulation`, `model`, `chance`, `events`, `state` | a world: what it is made of, and the loop that lets things happen |
+//! | `host` | what processes share: cores |
 //! | `threads`, `scope` | simulated threads, which are coroutines, so that the code that runs elsewhere runs here as it is |
 //! | `link`, `facts` | bootstrap connections |
 //! | `region`, `sampling` | memory, and READs that race with its writers |
@@ -16,6 +17,7 @@ mod chance;
 mod completion_queue;
 mod events;
 mod facts;
+mod host;
 mod link;
 mod model;
 mod queue_pair;
@@ -31,6 +33,7 @@ mod transport;
 
 pub use chance::Chance;
 pub use completion_queue::SimCompletionQueue;
+pub use host::SimHost;
 pub use link::{SimLink, SimListener};
 pub use model::{Adversary, NicModel, SimulationConfig, Times};
 pub use queue_pair::{SimAddress, SimQueuePair};

@@ -2,6 +2,7 @@
 
 use super::{
     events::Event,
+    host::SimHost,
     model::SimulationConfig,
     state::{self, Exhausted, Process, SimulationCounters, State, try_with, with},
     threads::{self, Simulated, Turn},
@@ -71,7 +72,8 @@ pub fn simulate<T: 'static>(
     let value = Rc::new(RefCell::new(None));
     let place = value.clone();
     let root = with(|state| {
-        state.processes.push(Process::new("the first"));
+        let host = state.add_host("first", 0);
+        state.processes.push(Process::new("the first", host.0));
         state.start_thread("first", 0, Box::new(move || *place.borrow_mut() = Some(first())))
     });
     let result = run_until_ended(root);
@@ -119,12 +121,17 @@ pub struct SimProcess {
 }
 
 impl SimProcess {
-    /// Starts a process.
+    /// Starts a process on a host of its own, each of whose threads has a core to itself.
     pub fn spawn(name: &str, main: impl FnOnce() + 'static) -> Self {
+        Self::spawn_on(SimHost::add(name, 0), name, main)
+    }
+
+    /// Starts a process on a host.
+    pub fn spawn_on(host: SimHost, name: &str, main: impl FnOnce() + 'static) -> Self {
         let (end, ended) = channel::channel::<()>();
         let number = with(|state| {
             let number = state.processes.len();
-            state.processes.push(Process::new(name));
+            state.processes.push(Process::new(name, host.0));
             let main = move || {
                 // Its being dropped is what tells of the end.
                 let _end = end;

@@ -4,6 +4,7 @@ use super::{
     chance::Chance,
     completion_queue::{Channel, Queue},
     events::{Event, Events},
+    host::Host,
     link::{LinkState, ListenerState},
     model::SimulationConfig,
     region::RegionState,
@@ -30,14 +31,15 @@ pub(crate) struct Process {
     pub(crate) alive: bool,
     /// It was killed, and peers still reach its memory.
     pub(crate) lingers: bool,
+    pub(crate) host: usize,
     /// Its links, whose queue pairs end with it.
     pub(crate) cut_links: Vec<u64>,
     pub(crate) name: String,
 }
 
 impl Process {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { alive: true, lingers: false, cut_links: Vec::new(), name: name.to_owned() }
+    pub(crate) fn new(name: &str, host: usize) -> Self {
+        Self { alive: true, host, lingers: false, cut_links: Vec::new(), name: name.to_owned() }
     }
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct State {
     pub(crate) counters: SimulationCounters,
     pub(crate) threads: Threads,
     pub(crate) processes: Vec<Process>,
+    pub(crate) hosts: Vec<Host>,
     /// By number; looked up, never walked in order.
     pub(crate) regions: HashMap<u64, RegionState>,
     pub(crate) next_region: u64,
@@ -91,6 +94,7 @@ impl State {
             counters: SimulationCounters::default(),
             threads: Threads::default(),
             processes: Vec::new(),
+            hosts: Vec::new(),
             regions: HashMap::new(),
             next_region: 1,
             grants: BTreeMap::new(),

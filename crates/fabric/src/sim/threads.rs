@@ -26,6 +26,8 @@ pub(crate) struct Threads {
 struct Thread {
     name: String,
     process: usize,
+    /// The core of its host that it is on, where they are counted.
+    core: Option<usize>,
     /// None while it runs, and when it has ended.
     body: Option<Body>,
     /// How its body suspends itself; known from its first turn on.
@@ -96,9 +98,11 @@ impl State {
             with(|state| state.threads.get(number).yielder = Some(NonNull::from(yielder)));
             body();
         });
+        let core = self.place_thread(process);
         self.threads.all.push(Thread {
             name: name.to_owned(),
             process,
+            core,
             body: Some(body),
             yielder: None,
             turn: 0,
@@ -155,8 +159,9 @@ impl State {
         if debt_ns == 0 {
             return None;
         }
-        let (turn, yielder) = (thread.turn, thread.yielder);
-        self.after(debt_ns, Event::Resume { thread: running, turn });
+        let (turn, yielder, process, core) = (thread.turn, thread.yielder, thread.process, thread.core);
+        let until_ns = self.use_core(process, core, debt_ns);
+        self.at(until_ns, Event::Resume { thread: running, turn });
         yielder
     }
 }
