@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `simulation`, `model`, `chance`, `events`, `state` | a world: what it is made of, and the loop that lets things happen |
-//! | `host` | what processes share: cores |
+//! | `host`, `steps` | what processes share: cores, and how long a processor takes for what |
 //! | `threads`, `scope` | simulated threads, which are coroutines, so that the code that runs elsewhere runs here as it is |
 //! | `link`, `facts` | bootstrap connections |
 //! | `region`, `sampling` | memory, and READs that race with its writers |
@@ -26,6 +26,7 @@ mod sampling;
 mod scope;
 mod simulation;
 mod state;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -41,8 +42,9 @@ pub use region::{SimRegion, SimRemoteRegion};
 pub use scope::{Scope, ScopedThread, scope};
 pub use simulation::{Outcome, SimProcess, SimulationError, simulate};
 pub use state::SimulationCounters;
+pub use steps::Steps;
 
-use crate::{Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, checks};
+use crate::{Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, Work, checks};
 use state::with;
 use std::sync::Arc;
 
@@ -119,5 +121,11 @@ impl Nic for SimNic {
             link::pair(state, [process; 2])
         });
         Ok((near, far))
+    }
+
+    fn charge(work: Work) {
+        if !threads::is_ending() {
+            steps::charge(work);
+        }
     }
 }

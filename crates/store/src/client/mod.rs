@@ -24,7 +24,7 @@ use crate::{
 };
 use connection::Connection;
 use counters::count;
-use locus_fabric::{Address, Nic};
+use locus_fabric::{Address, Nic, Work};
 use locus_index::{Counters, Key, PartitionId};
 use locus_rpc::{Channel, Hub, RpcError};
 use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
@@ -181,6 +181,7 @@ impl<N: Nic> Client<N> {
         if key.is_empty() || key.len() > locus_index::KEY_BYTES_MAX {
             return Err(StoreError::KeyLength(key.len()));
         }
+        N::charge(Work::Hash(key.len()));
         Ok(Key::new(key, self.seed))
     }
 
