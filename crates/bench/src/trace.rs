@@ -41,7 +41,8 @@ impl Trace {
         Self::draw_entries(workload, distribution, records, seed, client, entries(records))
     }
 
-    fn draw_entries(
+    /// The same, of so many entries.
+    pub fn draw_entries(
         workload: Workload,
         distribution: Distribution,
         records: u64,
@@ -68,7 +69,7 @@ impl Trace {
 
     /// The entry at `position`, and the position after it.
     #[inline]
-    pub(crate) fn entry(&self, position: usize) -> (Kind, u64, usize) {
+    pub fn entry(&self, position: usize) -> (Kind, u64, usize) {
         let entry = self.entries[position];
         let following = if position + 1 == self.entries.len() { 0 } else { position + 1 };
         (Kind::from_bits(entry >> NUMBER_BITS), u64::from(entry & ((1 << NUMBER_BITS) - 1)), following)

@@ -43,8 +43,11 @@ static VALUE: [u8; 1024] = [7; 1024];
 impl Store {
     fn new() -> Self {
         let mut arena = Arena::new();
-        let sizes =
-            [(Purpose::Directory, DIRECTORY_BYTES), (Purpose::Tables, 64 << 20), (Purpose::Extents, 512 << 20)];
+        let sizes = [
+            (Purpose::Directory, DIRECTORY_BYTES),
+            (Purpose::Tables, 64 << 20),
+            (Purpose::Extents, 512 << 20),
+        ];
         for (id, (purpose, bytes)) in sizes.into_iter().enumerate() {
             arena.add_region(RegionId::new(id).expect("few"), HeapRegion::new(bytes), purpose).expect("room");
         }
@@ -109,7 +112,8 @@ fn lookup_ns(store: &Store) -> f64 {
         let memory = store.owner.arena.prefetched();
         for batch in keys.chunks(BATCH) {
             let keys: Vec<Key<'_>> = batch.iter().map(|key| Key::new(key, SEED)).collect();
-            let lookups = keys.iter().map(|key| cuckoo::get(&memory, store.partition.tables(), key, 0, &counters));
+            let lookups =
+                keys.iter().map(|key| cuckoo::get(&memory, store.partition.tables(), key, 0, &counters));
             interleave(BATCH, lookups, |_, found| assert!(found.is_ok()));
         }
     })

@@ -1,5 +1,6 @@
 //! `locus sim`: what runs in simulated worlds.
 
+mod bench;
 mod check;
 
 use crate::Outcome;
@@ -16,10 +17,13 @@ pub struct SimArgs {
 enum Command {
     /// Explore hostile worlds by their seeds, and judge what their clients saw
     Check(check::CheckArgs),
+    /// Say what a design would do on a cluster
+    Bench(bench::BenchArgs),
 }
 
 pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Check(arguments) => check::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }
