@@ -1,13 +1,15 @@
 //! `locus sim bench`: what a design would do on a cluster, in virtual time.
 
 use crate::Outcome;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use locus_bench::{Distribution, Workload};
 use locus_fabric::sim::{SimulationConfig, Steps};
-use locus_sim::bench::{Bottleneck, ClusterBench, ClusterRow, run as run_cluster};
+use locus_sim::bench::{
+    Bottleneck, ClusterBench, ClusterRow, run as run_cluster, throughput_against_latency,
+};
 use locus_store::{DESIGNS, Design};
 use std::{path::PathBuf, time::Duration};
 
@@ -18,7 +20,7 @@ use std::{path::PathBuf, time::Duration};
 
 Examples:
   locus sim bench --servers 4 --client-hosts 8 --clients 64 --window 8
-  locus sim bench --design pilaf,pilaf-vo --clients 1,2,4,8,16,32,64 --json rows.json"
+  locus sim bench --design pilaf,pilaf-vo --clients 1,2,4,8,16,32,64 --json rows.json --svg sweep.svg"
 )]
 pub struct BenchArgs {
     /// Designs, or `all`
@@ -60,6 +62,9 @@ pub struct BenchArgs {
     /// Decides the operations drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Draw throughput against latency, a line per design and workload, to an SVG file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Write the rows to a file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -98,6 +103,10 @@ pub fn run(arguments: &BenchArgs) -> anyhow::Result<Outcome> {
     if let Some(file) = &arguments.json {
         let json = serde_json::to_string_pretty(&rows)?;
         std::fs::write(file, json + "\n").with_context(|| format!("writing {}", file.display()))?;
+    }
+    if let Some(file) = &arguments.svg {
+        let drawing = throughput_against_latency(&rows).map_err(|error| anyhow!("drawing: {error}"))?;
+        std::fs::write(file, drawing).with_context(|| format!("writing {}", file.display()))?;
     }
     Ok(Outcome::Done)
 }

@@ -2,7 +2,9 @@
 
 mod client;
 mod cluster;
+mod plot;
 mod row;
 
 pub use cluster::{BenchError, ClusterBench, run};
+pub use plot::throughput_against_latency;
 pub use row::{Bottleneck, ClusterRow, Latency};
