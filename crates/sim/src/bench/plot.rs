@@ -62,7 +62,7 @@ fn draw<'a>(
     let most = |of: fn((f64, f64)) -> f64| rows.iter().map(|row| of(point(row))).fold(0.0, f64::max);
     let least_us = rows.iter().map(|row| point(row).1).fold(f64::MAX, f64::min);
     let (width, low, high) =
-        (most(|at| at.0) * 1.08, least_us.max(0.1) * 0.8, most(|at| at.1).max(1.0) * 1.3);
+        (most(|at| at.0) * 1.08, least_us.max(0.1) * 0.8, most(|at| at.1).max(1.0) * 2.0);
     let fabric = rows.first().map_or("", |row| row.fabric.as_str());
     let mut chart = ChartBuilder::on(area)
         .caption(format!("Throughput against latency, {fabric}"), ("sans-serif", 20).into_font())
@@ -90,7 +90,7 @@ fn draw<'a>(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::UpperMiddle)
         .background_style(WHITE.mix(0.8))
         .border_style(COLOURS[6].mix(0.3))
         .draw()?;
