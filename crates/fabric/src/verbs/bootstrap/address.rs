@@ -8,6 +8,10 @@ use std::{
     time::Instant,
 };
 
+/// How many connections may wait to be accepted: when a server comes back, all its clients are there at once. The kernel
+/// lowers it to its own limit (`net.core.somaxconn`); those beyond it try again after a second, which the kernel sees to.
+const BACKLOG: i32 = 1024;
+
 /// Host and port as people write them.
 pub(super) fn write(host: &str, port: u16) -> String {
     let host = bare(host);
@@ -83,7 +87,9 @@ fn not_served(address: String, error: &Error) -> FabricError {
 pub(super) fn bind(host: &str, port: u16) -> Result<TcpListener, FabricError> {
     let bound = TcpListener::bind(&resolve(host, port)?[..]);
     let listener = bound.map_err(|error| unusable(write(host, port), &error))?;
-    let prepared = listener.set_nonblocking(true);
+    // A second call changes the length of the queue, which std sets to 128.
+    let prepared = rustix::net::listen(&listener, BACKLOG).map_err(Error::from);
+    let prepared = prepared.and_then(|()| listener.set_nonblocking(true));
     prepared.map_err(|source| FabricError::System { what: "preparing a socket", source })?;
     Ok(listener)
 }

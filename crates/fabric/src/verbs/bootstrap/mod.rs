@@ -9,7 +9,8 @@
 //! | `hello`, `frame` | what travels: 16 bytes that every release understands, then frames |
 //! | `wire`, `inbox`, `ending` | what all clones of a connection and the watch share |
 //! | `watch`, `lease` | the one thread that reads all sockets and notices silence |
-//! | `address`, `socket` | names and system calls |
+//! | `address`, `turns` | names, and how many connect at a time |
+//! | `socket` | system calls |
 
 mod address;
 mod connection;
@@ -22,6 +23,7 @@ mod listening;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod watch;
 mod wire;
 
