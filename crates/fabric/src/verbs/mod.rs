@@ -24,6 +24,7 @@ mod listener;
 mod queue_pair;
 mod region;
 
+pub use bootstrap::{Probe, probe};
 pub use completion_queue::VerbsCompletionQueue;
 pub use device::{DeviceInfo, GidChoice, GidInfo, GidKind, PortInfo, VerbsConfig, devices};
 pub use link::VerbsLink;

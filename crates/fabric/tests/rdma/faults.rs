@@ -7,10 +7,11 @@ use crate::{
 };
 use libtest_mimic::Trial;
 use locus_fabric::{
-    Access, Link, Listener, Nic, PagePolicy, Payload, PostError, QueuePair, QueuePairState, Region,
+    Access, Address, Link, Listener, Nic, PagePolicy, Payload, PostError, QueuePair, QueuePairState, Region,
     SendRequest, Status,
     Transport::{self, Rc, Uc, Ud},
     Verb,
+    verbs::{Probe, probe},
 };
 use rustix::process::Signal;
 use std::{collections::BTreeMap, process::Command, time::Instant};
@@ -34,6 +35,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
+    add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
     add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
     tests
 }
@@ -237,4 +239,36 @@ fn hundreds_of_connections(device: &str) {
         (settled(&now) && now.iter().all(|(kind, count)| *count <= before[kind])).then_some(())
     });
     println!("{CONNECTIONS} connections, held before and after: {before:?}");
+}
+
+/// The kernel answers for routes as it does for firewalls that reject; the device's network is a dummy, which drops what is
+/// sent to others on it, as a firewall does.
+fn what_is_found(device: &str) {
+    for (kind, network) in
+        [("unreachable", "10.98.1.0/24"), ("prohibit", "10.98.2.0/24"), ("blackhole", "10.98.3.0/24")]
+    {
+        let done = Command::new("ip").args(["route", "add", kind, network]).status().unwrap();
+        assert!(done.success());
+    }
+    let nic = nic();
+    let listener = nic.listen(&format!("rdma://{device}:0").parse().unwrap()).unwrap();
+    let Address::Rdma { port, .. } = listener.address() else { panic!("an address of rdma") };
+    let found = |host: &str| {
+        let start = Instant::now();
+        let found = probe(host, port, SOON).unwrap()[0].1.clone();
+        println!("{host}: {found:?} after {} ms", start.elapsed().as_millis());
+        assert!(start.elapsed() < 2 * SOON);
+        found
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.accept(PATIENCE).unwrap());
+        assert_eq!(found(device), Probe::Serves);
+    });
+    let other = device.rsplit_once('.').expect("an IPv4 address").0.to_owned() + ".77";
+    assert_eq!(found(&other), Probe::Silent);
+    assert!(matches!(found("10.98.1.1"), Probe::Unreachable(_)));
+    assert!(matches!(found("10.98.2.1"), Probe::Forbidden(_)));
+    assert!(matches!(found("10.98.3.1"), Probe::Forbidden(_)));
+    drop(listener);
+    assert_eq!(found(device), Probe::Refused);
 }

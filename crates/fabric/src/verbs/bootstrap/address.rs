@@ -62,7 +62,7 @@ pub(super) fn dial(host: &str, port: u16) -> Result<TcpStream, FabricError> {
 }
 
 /// TCP connects a socket with itself when it draws the very port that it calls and nobody listens there.
-fn is_its_own_peer(stream: &TcpStream) -> bool {
+pub(super) fn is_its_own_peer(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(near), Ok(far)) if near == far)
 }
 
@@ -73,10 +73,10 @@ fn not_served(address: String, error: &Error) -> FabricError {
         }
         ErrorKind::TimedOut => format!(
             "no answer within {HELLO_TIMEOUT:?}: check that the host is up, the address is right and no firewall drops \
-             the port"
+             the port (locus info ADDRESS says more)"
         ),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            format!("{error}: check the address and the network")
+            format!("{error}: check the address, the network and firewalls (locus info ADDRESS says more)")
         }
         _ => error.to_string(),
     };

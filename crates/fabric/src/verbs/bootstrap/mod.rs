@@ -10,6 +10,7 @@
 //! | `wire`, `inbox`, `ending` | what all clones of a connection and the watch share |
 //! | `watch`, `lease` | the one thread that reads all sockets and notices silence |
 //! | `address`, `turns` | names, and how many connect at a time |
+//! | `probe` | what is found at an address that does not serve |
 //! | `socket` | system calls |
 
 mod address;
@@ -20,6 +21,7 @@ mod hello;
 mod inbox;
 mod lease;
 mod listening;
+mod probe;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -30,3 +32,4 @@ mod wire;
 pub(crate) use connection::Connection;
 pub(crate) use ending::Ended;
 pub(crate) use listening::Listening;
+pub use probe::{Probe, probe};
