@@ -1,7 +1,7 @@
 //! What befalls peers and the device of one machine.
 
 use crate::{
-    SOON,
+    SOON, gids,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
     test,
 };
@@ -36,6 +36,8 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
     add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
+    add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
+    add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);
     add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
     tests
 }

@@ -7,6 +7,7 @@
 //! How soon a fault shows is part of what is promised: [`SOON`].
 
 mod faults;
+mod gids;
 mod limits;
 mod machines;
 mod peer;
