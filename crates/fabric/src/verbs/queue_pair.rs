@@ -581,7 +581,8 @@ impl Core {
 }
 
 /// How a request ended, in the fabric's terms. SoftRoCE says of a message that is longer than its RECV what InfiniBand
-/// says of requests that make no sense: at the RECV "local operation error", at the SEND "remote operation error".
+/// says of requests that make no sense: at the RECV "local operation error", at the SEND "remote operation error". And it
+/// says "local operation error" of requests that it cannot send since its network interface is down.
 fn status_of(status: u32, of_receive: bool) -> Status {
     match status {
         ffi::WC_LOC_QP_OP_ERR if of_receive => Status::LocalLength,
@@ -592,7 +593,7 @@ fn status_of(status: u32, of_receive: bool) -> Status {
         ffi::WC_REM_ACCESS_ERR => Status::RemoteAccess,
         ffi::WC_REM_INV_REQ_ERR => Status::RemoteInvalidRequest,
         ffi::WC_RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
-        ffi::WC_RETRY_EXC_ERR => Status::PeerLost,
+        ffi::WC_RETRY_EXC_ERR | ffi::WC_LOC_QP_OP_ERR => Status::PeerLost,
         _ => Status::ProtocolViolation,
     }
 }

@@ -1,7 +1,9 @@
 //! What befalls peers and the device of one machine.
 
 use crate::{
-    SOON, gids,
+    SOON,
+    device::{Interface, OBJECTS, held, is_active},
+    gids,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
     test,
 };
@@ -92,32 +94,18 @@ fn reads_fail_soon_after_a_death(device: &str) {
     assert_eq!(end.read(), Status::Success);
 }
 
-/// The name of the network interface that has an address.
-fn interface(address: &str) -> String {
-    let shown = Command::new("ip").args(["-4", "-o", "address", "show", "to", address]).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    shown.split_whitespace().nth(1).expect("an interface with the address").to_owned()
-}
-
 fn a_port_goes_down(device: &str) {
     let nic = nic();
-    let interface = interface(device);
-    let set = |state: &str| {
-        let done = Command::new("ip").args(["link", "set", &interface, state]).status().unwrap();
-        assert!(done.success());
-    };
+    let interface = Interface::of(device);
     for _ in 0..2 {
         let (_peer, mut end) = Peer::meet(&nic, device, Rc);
         assert_eq!(end.read(), Status::Success);
-        set("down");
+        interface.set("down");
         soon("a READ that fails", || (end.read() != Status::Success).then_some(()));
         soon("the queue pairs to break", || (end.pair.state() == QueuePairState::Error).then_some(()));
         is_flushed(&mut end);
-        set("up");
-        wait("the port to be active again", || {
-            let port = std::fs::read_to_string("/sys/class/infiniband/rxe0/ports/1/state").ok()?;
-            port.contains("ACTIVE").then_some(())
-        });
+        interface.set("up");
+        wait("the port to be active again", || is_active().then_some(()));
     }
     let (_peer, mut end) = Peer::meet(&nic, device, Rc);
     assert_eq!(end.read(), Status::Success);
@@ -173,25 +161,6 @@ fn a_full_send_queue(device: &str) {
     post(&mut end, id).expect("there is room again");
 }
 
-/// What the process and the device hold: descriptors, threads, and the device's objects of each kind.
-fn held() -> BTreeMap<String, usize> {
-    let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
-    let mut held = BTreeMap::from([
-        ("descriptors".to_owned(), count("/proc/self/fd")),
-        ("threads".to_owned(), count("/proc/self/task")),
-    ]);
-    let shown = Command::new("rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    let words: Vec<_> = shown.split_whitespace().collect();
-    for pair in words.windows(2) {
-        if let (true, Ok(number)) = (["pd", "cq", "qp", "mr", "ctx"].contains(&pair[0]), pair[1].parse()) {
-            held.insert(pair[0].to_owned(), number);
-        }
-    }
-    assert_eq!(held.len(), 7, "{shown}");
-    held
-}
-
 /// A peer that asks for the same region over and over must not have the device pin it over and over.
 fn asking_again(_: &str) {
     let nic = nic();
@@ -229,9 +198,7 @@ fn hundreds_of_connections(device: &str) {
     };
     // The device's objects are given back on threads of their own, so that it takes a moment until all are.
     let empty = held();
-    let settled = |held: &BTreeMap<String, usize>| {
-        ["pd", "cq", "qp", "mr"].iter().all(|kind| held[*kind] == empty[*kind])
-    };
+    let settled = |held: &BTreeMap<String, usize>| OBJECTS.iter().all(|kind| held[*kind] == empty[*kind]);
     // The first ones start threads that stay.
     (0..3).for_each(|_| connect());
     let before = wait("the first ones to be given back", || Some(held()).filter(settled));

@@ -6,6 +6,8 @@
 //!
 //! How soon a fault shows is part of what is promised: [`SOON`].
 
+#[path = "../shared/device.rs"]
+mod device;
 mod faults;
 mod gids;
 mod limits;
