@@ -4,6 +4,7 @@ mod attend;
 mod config;
 mod core;
 mod regions;
+mod snapshots;
 mod wishes;
 
 pub use config::ServerConfig;
@@ -17,6 +18,7 @@ use core::{Core, CoreJob, CoreSetup, JobSender};
 use locus_fabric::{Address, FabricError, Link, Listener, Nic};
 use locus_memory::RegionId;
 use regions::Regions;
+use snapshots::Snapshots;
 use std::{
     collections::HashMap,
     sync::{
@@ -55,6 +57,8 @@ struct Shared<N: Nic> {
     next_client: AtomicU64,
     /// Clients that were dropped because of what they sent over the link.
     dropped: AtomicU64,
+    /// What clients who ask for statistics are told.
+    snapshots: Snapshots<Statistics>,
 }
 
 impl<N: Nic> Shared<N> {
@@ -131,6 +135,7 @@ impl<N: Nic> Server<N> {
             links: Mutex::default(),
             next_client: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            snapshots: Snapshots::default(),
         };
         Ok(Self { shared: Arc::new(shared), threads, listeners: Mutex::default() })
     }
