@@ -561,3 +561,43 @@ fn hundreds_may_wait_to_be_accepted() {
         .collect();
     drop(waiting);
 }
+
+/// Strangers who say nothing use up the process's descriptors; whoever says hello is heard all the same. The limit is one of
+/// the process, so the test runs in one of its own.
+#[test]
+fn silent_strangers_leave_descriptors_to_others() {
+    const ALONE: &str = "LOCUS_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "verbs::bootstrap::tests::silent_strangers_leave_descriptors_to_others";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = alone.args(["--exact", name, "--test-threads", "1"]).env(ALONE, "").output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let listening = listen();
+    // The watch of connections has a descriptor, too.
+    let _link = link(&listening);
+    let mut silent: Vec<_> = (0..10).map(|_| stranger(&listening)).collect();
+    let mut client = stranger(&listening);
+    client.write_all(&good_hello()).unwrap();
+    // Four are left: for fewer than the strangers.
+    let next = client.try_clone().unwrap().as_raw_fd() as u64;
+    let limit = Rlimit { current: Some(next + 4), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let accepted = accept(&listening);
+    assert_eq!(accepted.peer(), client.local_addr().unwrap().to_string());
+    assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0, "the oldest one was sent away");
+    drop(accepted);
+    // Without any stranger to send away it is an error.
+    listening.accept(Duration::ZERO).unwrap();
+    drop(listening);
+    let listening = listen();
+    let _waiting = stranger(&listening);
+    let none = Rlimit { current: Some(0), ..limit };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let error = listening.accept(LONG).map(drop).unwrap_err().to_string();
+    assert!(error.contains("accepting a connection"), "{error}");
+}
