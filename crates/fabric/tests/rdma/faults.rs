@@ -3,7 +3,7 @@
 use crate::{
     SOON,
     device::{Interface, OBJECTS, held, is_active},
-    gids,
+    gids, ill,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
     test,
 };
@@ -40,6 +40,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
     add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
     add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);
+    add("what_an_ill_device_never_completes_is_flushed", ill::everything_is_flushed);
     add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
     tests
 }

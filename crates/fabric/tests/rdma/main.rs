@@ -10,6 +10,7 @@
 mod device;
 mod faults;
 mod gids;
+mod ill;
 mod limits;
 mod machines;
 mod peer;
