@@ -1,46 +1,85 @@
 //! Statistics for whoever asks over a link. Each takes every core the time of some requests, so however many clients ask
 //! and how often, they are gathered once in a while, and those who asked before that share what was gathered.
 
+use locus_runtime::{Clock, MonotonicClock};
 use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// The shortest time between two gatherings, which take less than a hundredth of it, about.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What was gathered last, and when that began.
-pub(super) struct Snapshots<T>(Mutex<Option<(Instant, T)>>);
+/// What was gathered last.
+pub(super) struct Snapshots<T> {
+    clock: MonotonicClock,
+    last: Mutex<Last<T>>,
+}
+
+struct Last<T> {
+    /// When the last gathering began, and what came of it.
+    gathered: Option<(u64, T)>,
+    /// When the next one may begin.
+    next_ns: u64,
+    /// Whether one is under way.
+    under_way: bool,
+}
 
 impl<T> Default for Snapshots<T> {
     fn default() -> Self {
-        Self(Mutex::new(None))
+        let last = Last { gathered: None, next_ns: 0, under_way: false };
+        Self { clock: MonotonicClock::new(), last: Mutex::new(last) }
     }
 }
 
 impl<T: Clone> Snapshots<T> {
-    /// What is gathered after this call began: by this thread, or by another that waited with it. Waits for a pause.
+    /// What is gathered after this call began: by this thread, or by another that waited with it.
     pub(super) fn take(&self, gather: impl FnOnce() -> T) -> T {
-        let asked = Instant::now();
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((begun, gathered)) = &*last {
-            if *begun > asked {
+        let asked = self.clock.now_ns();
+        let begun = loop {
+            let mut last = self.lock();
+            if let Some((begun, gathered)) = &last.gathered
+                && *begun > asked
+            {
                 return gathered.clone();
             }
-            // Who comes meanwhile waits for the lock, and shares what comes of it.
-            std::thread::sleep((*begun + PAUSE).saturating_duration_since(Instant::now()));
-        }
-        let begun = Instant::now();
+            let now = self.clock.now_ns();
+            if !last.under_way && now >= last.next_ns {
+                (last.under_way, last.next_ns) = (true, now + PAUSE.as_nanos() as u64);
+                break now;
+            }
+            drop(last);
+            std::thread::sleep(PAUSE / 4);
+        };
+        let _end = UnderWay(self);
         let gathered = gather();
-        *last = Some((begun, gathered.clone()));
+        self.lock().gathered = Some((begun, gathered.clone()));
         gathered
+    }
+}
+
+impl<T> Snapshots<T> {
+    fn lock(&self) -> MutexGuard<'_, Last<T>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the next gathering begin, however this one ends.
+struct UnderWay<'a, T>(&'a Snapshots<T>);
+
+impl<T> Drop for UnderWay<'_, T> {
+    fn drop(&mut self) {
+        self.0.lock().under_way = false;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::{
+        sync::atomic::{AtomicU32, Ordering::SeqCst},
+        time::Instant,
+    };
 
     #[test]
     fn however_many_ask_they_are_gathered_now_and_then_and_never_stale() {
