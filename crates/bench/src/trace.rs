@@ -231,6 +231,13 @@ mod tests {
     }
 
     #[test]
+    fn updates_only_are_nothing_else() {
+        let all = numbers(Workload::W, Workload::W.distribution(), 1000);
+        assert!(all.iter().all(|(kind, _)| *kind == Kind::Put));
+        assert!(numbers(Workload::C, Distribution::Uniform, 1000).iter().all(|(kind, _)| *kind == Kind::Get));
+    }
+
+    #[test]
     fn scattering_is_one_to_one_for_any_number_of_records() {
         for records in [1, 2, 3, 10, 997, 1000, 4096, 100_000] {
             let scatter = Scatter::new(records);

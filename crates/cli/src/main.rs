@@ -54,8 +54,8 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List the published designs that run
     Designs,
-    /// Say what this machine offers, what is wrong with it, and what to do
-    Info,
+    /// Say what this machine offers, what is wrong with it or with the way to a server, and what to do
+    Info(info::InfoArgs),
     /// Measure designs and other stores side by side
     Bench(bench::BenchArgs),
     /// Run stores in simulated worlds, in virtual time and from a seed
@@ -105,7 +105,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         ),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Designs => designs::run(),
-        Command::Info => info::run(),
+        Command::Info(arguments) => info::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments).map(|()| Outcome::Done),
         Command::Sim(arguments) => sim::run(arguments),
     }

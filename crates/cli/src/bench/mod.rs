@@ -16,6 +16,7 @@ use system::{Gets, LocusStarter, Place, Raw};
 #[command(after_help = "Examples:
   locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
   locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
+  locus bench --design pilaf-vo --raw --workload c,w --distribution uniform
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
   locus bench --design pilaf --growth --records 10000000
   locus bench --design pilaf --footprint
@@ -40,7 +41,8 @@ pub struct BenchArgs {
     /// Instead of workloads: show what a record takes besides key and value, for values of 32 bytes to 4 KiB
     #[arg(long, conflicts_with_all = ["workload", "peers", "raw", "get_many"])]
     footprint: bool,
-    /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write)
+    /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write); and w (updates only; not of
+    /// YCSB)
     #[arg(long, value_delimiter = ',', default_value = "a,b,c", value_name = "NAME")]
     workload: Vec<Workload>,
     /// zipfian, uniform or latest, in place of the workload's own

@@ -7,3 +7,4 @@ mod large_files;
 mod load;
 mod records;
 mod serving;
+mod ways;
