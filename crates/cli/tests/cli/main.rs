@@ -3,6 +3,7 @@
 mod crowds;
 mod faults;
 mod harness;
+mod histories;
 mod large_files;
 mod load;
 mod records;
