@@ -8,3 +8,4 @@ mod large_files;
 mod load;
 mod records;
 mod serving;
+mod simulations;
