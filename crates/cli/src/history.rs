@@ -1,4 +1,4 @@
-//! `locus history`: judges what clients saw, of whatever store.
+//! `locus history`: judges what clients saw, of whatever store, and what `locus bench --history` recorded.
 
 use crate::Outcome;
 use anyhow::{Context, bail};
@@ -27,11 +27,11 @@ where nobody knows whether it took effect. Bytes that are not UTF-8 are written 
 Exit status: 0 it is linearizable; 1 that could not be decided; 2 wrong usage; 3 it is not, or cannot be read.
 
 Examples:
-  locus sim check --world pilaf:17:3:2:20:2 --history history.ndjson
+  locus bench --history history.ndjson --clients 4 --records 100
   locus history history.ndjson"
 )]
 pub struct HistoryArgs {
-    /// The file, as locus sim check writes it; - is standard input
+    /// The file, as locus bench and locus sim check write it; - is standard input
     file: PathBuf,
 }
 

@@ -59,7 +59,7 @@ enum Command {
     Info,
     /// Measure designs and other stores side by side
     Bench(bench::BenchArgs),
-    /// Say whether what clients saw is linearizable
+    /// Say whether what clients saw, as locus bench --history records it, is linearizable
     History(history::HistoryArgs),
     /// Run stores in simulated worlds, in virtual time and from a seed
     Sim(sim::SimArgs),
@@ -109,7 +109,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Designs => designs::run(),
         Command::Info => info::run(),
-        Command::Bench(arguments) => bench::run(arguments).map(|()| Outcome::Done),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::History(arguments) => history::run(&arguments),
         Command::Sim(arguments) => sim::run(arguments),
     }
