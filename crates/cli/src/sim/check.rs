@@ -1,15 +1,13 @@
 //! `locus sim check`: explores worlds by their seeds, and runs one again.
 
-use crate::Outcome;
+use crate::{Outcome, history};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use locus_history::{History, ndjson};
+use locus_history::History;
 use locus_sim::check::{Exploration, Failure, Found, Scenario, explore, run as run_world, shrink};
 use locus_store::Design;
 use std::{
-    fs::File,
-    io::BufWriter,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -86,7 +84,7 @@ fn run_again(world: &Scenario, file: Option<&Path>) -> anyhow::Result<Outcome> {
         Err(failure) => history_of(failure),
     };
     if let (Some(file), Some(history)) = (file, history) {
-        write(file, history)?;
+        history::write(history, history::create(file)?, file)?;
     }
     let run = run.map_err(|failure| anyhow!("{world}: {failure}"))?;
     println!("{world}: linearizable, after {} ns of virtual time\n{}", run.virtual_ns, run.tally);
@@ -123,7 +121,7 @@ fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
     eprintln!("seed {} failed; looking for a smaller world that fails alike", scenario.seed);
     let (smallest, failure) = shrink(&scenario, failure);
     if let (Some(file), Some(history)) = (&arguments.history, history_of(&failure)) {
-        write(file, history)?;
+        history::write(history, history::create(file)?, file)?;
     }
     bail!(
         "world {scenario} failed, and so does this one of {} operations (first seen after {worlds} worlds): {failure}\n\
@@ -150,9 +148,4 @@ fn history_of(failure: &Failure) -> Option<&History> {
         Failure::NotLinearizable { history, .. } | Failure::Undecided { history, .. } => Some(history),
         Failure::Invariant { .. } | Failure::Unexpected(_) | Failure::World(_) => None,
     }
-}
-
-fn write(file: &Path, history: &History) -> anyhow::Result<()> {
-    let out = File::create(file).with_context(|| format!("creating {}", file.display()))?;
-    ndjson::write(history, BufWriter::new(out)).with_context(|| format!("writing {}", file.display()))
 }

@@ -141,7 +141,8 @@ impl FromStr for Scenario {
         let design = locus_store::Design::find(design)
             .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
             .name;
-        let numbers: Vec<u64> = rest.split(':').map_while(|number| number.parse().ok()).collect();
+        let numbers: Result<Vec<u64>, _> = rest.split(':').map(str::parse).collect();
+        let numbers = numbers.map_err(|_| wrong())?;
         let [seed, clients, lanes, operations, keys] = <[u64; 5]>::try_from(numbers).map_err(|_| wrong())?;
         let within = |number: u64, most: u64| {
             if (1..=most).contains(&number) { Ok(number as usize) } else { Err(wrong()) }
