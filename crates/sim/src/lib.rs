@@ -5,4 +5,8 @@
 //! ([`locus_history`]); thousands of such worlds, each from a seed, reach what real threads meet once in a long while.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod check;
+mod preset;
+
+pub use preset::{Preset, PresetError};

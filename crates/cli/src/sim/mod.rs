@@ -1,5 +1,6 @@
 //! `locus sim`: what runs in simulated worlds.
 
+mod calibrate;
 mod check;
 
 use crate::Outcome;
@@ -16,10 +17,13 @@ pub struct SimArgs {
 enum Command {
     /// Explore hostile worlds by their seeds, and judge what their clients saw
     Check(check::CheckArgs),
+    /// Hold the model of a cluster's machines to what was measured of their raw verbs
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Check(arguments) => check::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
     }
 }
