@@ -6,12 +6,13 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test
+.PHONY: help build demo test soak
 
 help:
 	@echo "make demo    build Locus, start a server, load a million records, and print one table:"
 	@echo "             Pilaf and Pilaf-VO beside memcached, Redis and LMDB on YCSB A, B and C (a few minutes)"
 	@echo "make test    run every test, and the models of the lock-free parts"
+	@echo "make soak    explore simulated worlds for MINUTES (60) per design"
 	@echo "make build   build the release binary, $(TARGET)/release/locus"
 	@echo
 	@echo "Each installs what it needs with apt-get, where there is one. Other things to do: CONTRIBUTING.md."
@@ -29,3 +30,12 @@ demo:
 test:
 	@scripts/setup test
 	@scripts/test
+
+# Another first seed every day, so that what was seen yesterday is not seen again.
+MINUTES ?= 60
+soak:
+	@scripts/setup build
+	cargo build --release -p locus-cli
+	for design in pilaf pilaf-vo; do \
+		$(TARGET)/release/locus sim check --design $$design --seeds $$(date +%Y%m%d)000000.. --minutes $(MINUTES) || exit; \
+	done

@@ -153,8 +153,16 @@ pub(crate) struct LoadSettings {
     pub window: usize,
     pub verify: bool,
     pub timed_every: u32,
+    /// See the field of `Measurement`.
+    pub number: u64,
     /// Records that this client has inserted before.
     pub inserted: u64,
+}
+
+/// The version of a client's first write in a measurement. The versions of no other client and of no other measurement of
+/// the same store come near it (2^40 writes), so that every value is written once: what a get found says who put it.
+fn first_version(client: u64, number: u64) -> u64 {
+    client << 56 | (number & 0xFFFF) << 40
 }
 
 /// The results of a drive.
@@ -201,7 +209,7 @@ impl Load {
             untimed_left: Cell::new(0),
             deadline: Cell::new(0),
             boundary: Cell::new(0),
-            version: Cell::new(settings.client << 48),
+            version: Cell::new(first_version(settings.client, settings.number)),
             inserts: Inserts::new(settings),
             progress: None,
             tally: Tally::default(),

@@ -5,7 +5,17 @@ use crate::workload::{Distribution, Workload};
 
 fn settings(records: u64, window: usize) -> LoadSettings {
     let shape = Shape::new(16, 32, 1 << 33).unwrap();
-    LoadSettings { shape, records, client: 0, clients: 1, window, verify: true, timed_every: 1, inserted: 0 }
+    LoadSettings {
+        shape,
+        records,
+        client: 0,
+        clients: 1,
+        window,
+        verify: true,
+        timed_every: 1,
+        number: 0,
+        inserted: 0,
+    }
 }
 
 fn workload(settings: &LoadSettings, workload: Workload, pace: Pace) -> Load {
@@ -37,6 +47,31 @@ fn filling_covers_every_record_once_whoever_fills() {
         }
     }
     assert!(seen.iter().all(|times| *times == 1));
+}
+
+#[test]
+fn no_value_is_written_twice() {
+    let mut seen = std::collections::HashSet::new();
+    let mut write = |load: &Load, writes: usize| {
+        let mut operation = load.operation();
+        for _ in 0..writes {
+            while load.next(&mut operation) == Next::Ready && operation.kind() == Kind::Get {
+                load.missing(&operation);
+            }
+            assert!(load.shape.is_value_of(operation.value(), operation.index()));
+            assert!(seen.insert(operation.value().to_vec()), "record {}", operation.index());
+            load.stored(&operation);
+        }
+    };
+    for client in 0..2 {
+        let settings = LoadSettings { client, clients: 2, ..settings(4, 1) };
+        write(&Load::of_all_records(&settings, Clock::new(), ProgressBar::hidden()), 2);
+        for number in 1..4 {
+            // The same operations each time.
+            let settings = LoadSettings { number, ..settings.clone() };
+            write(&workload(&settings, Workload::A, Pace::Closed), 1000);
+        }
+    }
 }
 
 #[test]

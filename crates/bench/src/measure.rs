@@ -49,6 +49,8 @@ pub struct Measurement {
     pub timed_every: u32,
     /// Seed of the traces.
     pub seed: u64,
+    /// Which measurement of the system this is, from 1 on, of which the versions of its values follow; 0 fills the store.
+    pub number: u64,
     /// How many records each client has inserted into the system so far.
     pub inserted: Vec<u64>,
 }
@@ -144,6 +146,7 @@ impl Measurement {
             window: self.window,
             verify: self.verify,
             timed_every: self.timed_every,
+            number: self.number,
             inserted: self.inserted.get(client).copied().unwrap_or(0),
         })
     }

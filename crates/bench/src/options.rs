@@ -124,6 +124,7 @@ impl BenchOptions {
             verify: self.verify,
             timed_every: self.latency_every,
             seed: self.seed.wrapping_add(run as u64),
+            number: 0,
             inserted: vec![0; self.clients],
         }
     }

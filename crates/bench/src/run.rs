@@ -52,6 +52,8 @@ struct Contestant {
     label: Label,
     /// The system, or why there is none.
     system: Result<Box<dyn System>, String>,
+    /// How many measurements were begun.
+    measurements: u64,
     /// Records that each client has inserted.
     inserted: Vec<u64>,
     series: Vec<Series>,
@@ -69,7 +71,7 @@ impl Contestant {
             result.map(|_| system)
         });
         let system = system.map_err(|error| error.to_string());
-        Self { label, system, inserted: vec![0; options.clients], series: Vec::new() }
+        Self { label, system, measurements: 0, inserted: vec![0; options.clients], series: Vec::new() }
     }
 
     fn measure(
@@ -95,6 +97,8 @@ impl Contestant {
             return;
         }
         let mut measurement = options.measurement(workload, narrowed, run);
+        self.measurements += 1;
+        measurement.number = self.measurements;
         measurement.inserted.clone_from(&self.inserted);
         let result = match &self.system {
             Err(reason) => Err(reason.clone()),

@@ -41,7 +41,8 @@ impl Trace {
         Self::draw_entries(workload, distribution, records, seed, client, entries(records))
     }
 
-    fn draw_entries(
+    /// The same, of so many entries.
+    pub fn draw_entries(
         workload: Workload,
         distribution: Distribution,
         records: u64,
@@ -68,7 +69,7 @@ impl Trace {
 
     /// The entry at `position`, and the position after it.
     #[inline]
-    pub(crate) fn entry(&self, position: usize) -> (Kind, u64, usize) {
+    pub fn entry(&self, position: usize) -> (Kind, u64, usize) {
         let entry = self.entries[position];
         let following = if position + 1 == self.entries.len() { 0 } else { position + 1 };
         (Kind::from_bits(entry >> NUMBER_BITS), u64::from(entry & ((1 << NUMBER_BITS) - 1)), following)
@@ -227,6 +228,13 @@ mod tests {
             let read_modify_write = f64::from(mix.read_modify_write_percent) / 100.0;
             assert_share(share(&all, |k, _| k == Kind::ReadModifyWrite), read_modify_write);
         }
+    }
+
+    #[test]
+    fn updates_only_are_nothing_else() {
+        let all = numbers(Workload::W, Workload::W.distribution(), 1000);
+        assert!(all.iter().all(|(kind, _)| *kind == Kind::Put));
+        assert!(numbers(Workload::C, Distribution::Uniform, 1000).iter().all(|(kind, _)| *kind == Kind::Get));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The YCSB core workloads (Cooper et al. 2010, Table 2) that an unordered table can run: A, B, C, D and F.
+//! The YCSB core workloads (Cooper et al. 2010, Table 2) that an unordered table can run: A, B, C, D and F;
+//! and W, updates only, which is none of YCSB's.
 
 use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub enum Workload {
     D,
     /// Half gets, half read-modify-writes.
     F,
+    /// Updates alone; not of YCSB.
+    W,
 }
 
 /// Percentages of the kinds of operation; the rest are gets.
@@ -37,7 +40,8 @@ pub struct Mix {
 
 impl Workload {
     /// Every workload that can be run.
-    pub const ALL: [Workload; 5] = [Workload::A, Workload::B, Workload::C, Workload::D, Workload::F];
+    pub const ALL: [Workload; 6] =
+        [Workload::A, Workload::B, Workload::C, Workload::D, Workload::F, Workload::W];
 
     /// What is done, and how often.
     pub fn mix(self) -> Mix {
@@ -47,11 +51,12 @@ impl Workload {
             Workload::C => (0, 0, 0),
             Workload::D => (0, 5, 0),
             Workload::F => (0, 0, 50),
+            Workload::W => (100, 0, 0),
         };
         Mix { put_percent, insert_percent, read_modify_write_percent }
     }
 
-    /// YCSB's own choice of keys for this workload.
+    /// YCSB's own choice of keys for this workload; for W that of most others.
     pub fn distribution(self) -> Distribution {
         if self == Workload::D { Distribution::Latest } else { Distribution::Zipfian }
     }
@@ -65,6 +70,7 @@ impl fmt::Display for Workload {
             Workload::C => "c",
             Workload::D => "d",
             Workload::F => "f",
+            Workload::W => "w",
         })
     }
 }
@@ -82,7 +88,8 @@ impl FromStr for Workload {
                 "workload e scans ranges of keys; these designs keep unordered (hash) tables, which cannot scan".into(),
             )),
             "f" => Ok(Workload::F),
-            other => Err(BenchError::Options(format!("no workload {other:?}: a, b, c, d or f"))),
+            "w" => Ok(Workload::W),
+            other => Err(BenchError::Options(format!("no workload {other:?}: a, b, c, d, f or w"))),
         }
     }
 }

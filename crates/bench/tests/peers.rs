@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 fn options(peers: &[PeerKind]) -> BenchOptions {
     BenchOptions {
-        workloads: vec![Workload::A, Workload::D, Workload::F],
+        workloads: vec![Workload::A, Workload::D, Workload::F, Workload::W],
         records: 2000,
         value_bytes: 100,
         clients: 2,
@@ -36,20 +36,20 @@ fn assert_measured(report: &Report, rows: usize) {
 
 #[test]
 fn memcached_serves_every_mix_verified_over_both_sockets() {
-    assert_measured(&report(&options(&[PeerKind::Memcached, PeerKind::MemcachedUnix])), 2 * 3 * 2);
+    assert_measured(&report(&options(&[PeerKind::Memcached, PeerKind::MemcachedUnix])), 2 * 4 * 2);
 }
 
 #[test]
 fn redis_serves_every_mix_verified_over_both_sockets() {
     let report = report(&options(&[PeerKind::Redis, PeerKind::RedisUnix]));
-    assert_measured(&report, 2 * 3 * 2);
+    assert_measured(&report, 2 * 4 * 2);
     assert!(report.rows.iter().all(|row| row.server_cpu_ns_per_op.is_some()), "{report}");
 }
 
 #[test]
 fn lmdb_is_measured_by_a_second_process_and_has_no_window() {
     let report = report(&options(&[PeerKind::Lmdb]));
-    assert_measured(&report, 3);
+    assert_measured(&report, 4);
     assert!(report.rows.iter().all(|row| row.window == 1 && row.server_cpu_ns_per_op.is_none()), "{report}");
 }
 

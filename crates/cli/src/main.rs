@@ -4,6 +4,7 @@
 mod bench;
 mod connect;
 mod designs;
+mod history;
 mod info;
 mod load;
 mod output;
@@ -22,7 +23,7 @@ use std::{ffi::OsString, process::ExitCode};
 #[command(
     name = "locus",
     version,
-    after_help = "Exit status: 0 done; 1 the key is absent, or lines were bad and skipped; 2 wrong usage; 3 failed.
+    after_help = "Exit status: 0 done; 1 the key is absent, lines were bad and skipped, or a verdict is open; 2 wrong usage; 3 failed.
 
 Examples:
   locus serve &
@@ -54,10 +55,12 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List the published designs that run
     Designs,
-    /// Say what this machine offers, what is wrong with it, and what to do
-    Info,
+    /// Say what this machine offers, what is wrong with it or with the way to a server, and what to do
+    Info(info::InfoArgs),
     /// Measure designs and other stores side by side
     Bench(bench::BenchArgs),
+    /// Say whether what clients saw, as locus bench --history records it, is linearizable
+    History(history::HistoryArgs),
     /// Run stores in simulated worlds, in virtual time and from a seed
     Sim(sim::SimArgs),
 }
@@ -73,7 +76,7 @@ struct ScanArgs {
 enum Outcome {
     /// As asked.
     Done,
-    /// The key is absent, or not every line was good.
+    /// The key is absent, not every line was good, or nobody knows whether a history is linearizable.
     Partly,
 }
 
@@ -105,8 +108,9 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         ),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Designs => designs::run(),
-        Command::Info => info::run(),
-        Command::Bench(arguments) => bench::run(arguments).map(|()| Outcome::Done),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::History(arguments) => history::run(&arguments),
         Command::Sim(arguments) => sim::run(arguments),
     }
 }

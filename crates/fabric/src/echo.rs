@@ -277,24 +277,28 @@ fn expect<N: Nic>(pair: &mut N::QueuePair, incoming: &N::Region, slot: usize) ->
 pub struct EchoServer<N: Nic> {
     end: EchoEnd<N>,
     next: u32,
+    /// There was no room to answer when a turn was last taken: the client takes no answers.
+    full: bool,
 }
 
 impl<N: Nic> EchoServer<N> {
     /// Answers over a connected end.
     pub fn new(end: EchoEnd<N>) -> Self {
-        Self { end, next: 1 }
+        Self { end, next: 1, full: false }
     }
 
     /// Answers what has arrived, and says how many messages that were.
     #[inline]
     pub fn turn(&mut self) -> Result<u32, FabricError> {
-        let Self { end, next } = self;
+        let Self { end, next, full } = self;
         let before = *next;
         // As many as an honest peer may have under way; then the answers must be on their way.
-        while next.wrapping_sub(before) < ECHO_WINDOW as u32
-            && end.room()?
-            && let Some(Head { number, reply_bytes, .. }) = end.arrived(*next)?
-        {
+        while next.wrapping_sub(before) < ECHO_WINDOW as u32 {
+            *full = !end.room()?;
+            if *full {
+                break;
+            }
+            let Some(Head { number, reply_bytes, .. }) = end.arrived(*next)? else { break };
             *next = next.wrapping_add(1);
             end.post(Head { number, bytes: reply_bytes, reply_bytes })?;
         }
@@ -302,9 +306,9 @@ impl<N: Nic> EchoServer<N> {
         Ok(next.wrapping_sub(before))
     }
 
-    /// What to sleep on.
+    /// What to sleep on: where there is no room to answer, messages that wait must not keep the server awake.
     pub fn queue(&self) -> &N::CompletionQueue {
-        self.end.queue()
+        if self.full { &self.end.sent } else { self.end.queue() }
     }
 
     /// Whether messages come without a completion, so that a sleeper would not hear of them.

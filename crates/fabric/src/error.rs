@@ -1,6 +1,6 @@
 //! What can go wrong on the fabric, as values that say what to do.
 
-use std::io;
+use std::{io, time::Duration};
 
 /// A failure on the control path.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,19 @@ pub enum FabricError {
         address: String,
         /// What was found there, and what to do.
         reason: String,
+    },
+    /// Too many threads of this process are connecting with the address.
+    #[error(
+        "no connection to {address} within {waited:?}: this process is at its limit of {limit} that are being set up \
+         there; see why those get no answer, or connect fewer clients at a time"
+    )]
+    Crowded {
+        /// The address.
+        address: String,
+        /// How many may be about to be set up.
+        limit: usize,
+        /// How long was waited.
+        waited: Duration,
     },
     /// Another process serves the address.
     #[error("{address} is taken: {reason}")]

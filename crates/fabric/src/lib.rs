@@ -32,5 +32,5 @@ pub use nic::{
 pub use prefetch::{Prefetch, Prefetches};
 pub use vocabulary::{
     Access, Atomicity, Completion, Opcode, PagePolicy, Pages, Payload, Properties, QueuePairConfig,
-    QueuePairState, ReadOrder, ReceiverNotReady, SendRequest, Status, Transport, Verb,
+    QueuePairState, ReadOrder, ReceiverNotReady, SendRequest, Status, Transport, Verb, Work,
 };

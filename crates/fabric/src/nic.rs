@@ -2,7 +2,7 @@
 
 use crate::{
     Access, Address, Completion, FabricError, PagePolicy, Pages, PostError, Prefetch, Properties,
-    QueuePairConfig, QueuePairState, SendRequest,
+    QueuePairConfig, QueuePairState, SendRequest, Work,
 };
 use locus_runtime::Park;
 use std::{os::fd::OwnedFd, sync::atomic::AtomicU64, time::Duration};
@@ -53,6 +53,10 @@ pub trait Nic: Clone + Send + Sync + 'static {
     fn connect(&self, address: &Address) -> Result<Self::Link, FabricError>;
     /// Two linked ends in this process: how an embedded store and its client meet.
     fn pair(&self) -> Result<(Self::Link, Self::Link), FabricError>;
+    /// Tells what the calling thread does besides verbs. Nothing but a simulated NIC takes note, and elsewhere this is
+    /// no code at all.
+    #[inline(always)]
+    fn charge(_work: Work) {}
 }
 
 /// What one side must tell the other so that it can use a region or a queue pair: bytes, and on `shm` descriptors.

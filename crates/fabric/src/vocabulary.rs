@@ -221,6 +221,23 @@ pub struct SendRequest<'a, N: Nic> {
     pub signaled: bool,
 }
 
+/// What a processor does between verbs. Simulated NICs make it take virtual time ([`Nic::charge`]); lengths are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A request is made or taken apart: frame, session, slot.
+    Request,
+    /// A reply with a value is put together or taken apart.
+    Reply(usize),
+    /// A key is hashed and routed.
+    Hash(usize),
+    /// A key is looked up by its owner, in a batch.
+    Lookup,
+    /// What a READ brought is verified by its checksum, and parsed.
+    Verify(usize),
+    /// A record is made, checksummed and put into its table.
+    Change(usize),
+}
+
 /// What a completion is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {

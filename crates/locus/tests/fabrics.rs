@@ -13,6 +13,13 @@ fn address() -> (String, Option<tempfile::TempDir>) {
     (format!("shm:{}", directory.path().join("locus.sock").display()), Some(directory))
 }
 
+/// Where clients find a server. Which NIC they take is theirs to say: here the same as the server's.
+fn clients_address(server: &Server) -> String {
+    let address = &server.addresses()[0];
+    let listened = std::env::var("LOCUS_LISTEN").unwrap_or_default();
+    listened.split_once('?').map_or_else(|| address.clone(), |(_, options)| format!("{address}?{options}"))
+}
+
 fn serve(design: &str, address: &str) -> Server {
     let design = locus::DESIGNS.iter().find(|known| known.name == design).expect("a design");
     let config = ServerConfig { design, memory_bytes: 512 << 20, ..ServerConfig::default() };
@@ -36,7 +43,7 @@ fn version(key: u32, found: &[u8]) -> u32 {
 fn every_operation(design: &str) {
     let (address, _directory) = address();
     let server = serve(design, &address);
-    let address = &server.addresses()[0];
+    let address = &clients_address(&server);
     let table = connect(address).unwrap();
     assert_eq!(table.reads() == Locus::Client, design == "pilaf");
     assert_eq!(table.get("key").unwrap(), None);
@@ -83,7 +90,7 @@ fn readers_see_whole_values_that_never_go_back() {
     const CHANGES: u32 = 1500;
     let (address, _directory) = address();
     let server = serve("pilaf", &address);
-    let address = server.addresses()[0].clone();
+    let address = clients_address(&server);
     let writer = connect(&address).unwrap();
     (0..KEYS).for_each(|key| writer.put(key.to_le_bytes(), value(key, 0, 200)).unwrap());
     std::thread::scope(|scope| {
@@ -126,7 +133,7 @@ fn readers_see_whole_values_that_never_go_back() {
 fn a_lost_server_is_noticed_and_its_successor_found() {
     let (address, _directory) = address();
     let first = serve("pilaf", &address);
-    let address = first.addresses()[0].clone();
+    let address = clients_address(&first);
     let table = connect(&address).unwrap();
     table.put("key", "old").unwrap();
     assert_eq!(table.get("key").unwrap().as_deref(), Some(&b"old"[..]));
@@ -159,7 +166,7 @@ fn a_stranger_is_refused() {
     let (address, _directory) = address();
     let config = ServerConfig { token: Some(b"secret".to_vec()), ..ServerConfig::default() };
     let server = Server::start(config, &[address]).unwrap();
-    let address = &server.addresses()[0];
+    let address = &clients_address(&server);
     let with = |token: &[u8]| -> locus::Result<Table> {
         connect_with(&[address], ClientConfig { token: token.to_vec(), ..ClientConfig::default() })
     };

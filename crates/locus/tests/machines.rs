@@ -1,5 +1,5 @@
 //! A store on one machine and its clients on another, over RDMA: both designs, every operation, and a server that is
-//! gone. Runs in two virtual machines (`vm/softroce --machines 2`), of which the first serves; elsewhere there are no
+//! gone; over IPv4 and over IPv6. Runs in two virtual machines (`vm/softroce --machines 2`), of which the first serves; elsewhere there are no
 //! tests.
 
 use libtest_mimic::{Arguments, Trial};
@@ -10,7 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-const DESIGNS: [&str; 2] = ["pilaf", "pilaf-vo"];
+/// Each design with where the server listens and which GID of the client goes with that.
+const STORES: [(&str, &str, &str); 3] = [
+    ("pilaf", "rdma://10.99.100.1:0", ""),
+    ("pilaf-vo", "rdma://10.99.100.1:0", ""),
+    ("pilaf", "rdma://[fd99::1]:0?gid=fd99::1", "?gid=fd99::2"),
+];
 /// Only a failing test ever waits that long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const RECORDS: u32 = 2000;
@@ -57,23 +62,23 @@ fn hear(name: &str) -> String {
 }
 
 fn serve() {
-    for name in DESIGNS {
+    for (number, (name, address, _)) in STORES.into_iter().enumerate() {
         let design = locus::DESIGNS.iter().find(|design| design.name == name).expect("a design");
         let config = ServerConfig { design, memory_bytes: 256 << 20, ..ServerConfig::default() };
-        let server = Server::start(config, &["rdma://10.99.100.1:0"]).unwrap();
-        tell(&format!("{name}.address"), &server.addresses()[0].to_string());
-        hear(&format!("{name}.used"));
+        let server = Server::start(config, &[address]).unwrap();
+        tell(&format!("{number}.address"), &server.addresses()[0].to_string());
+        hear(&format!("{number}.used"));
         assert_eq!(server.stats().records, u64::from(RECORDS));
         assert_eq!(server.stats().clients_dropped, 0);
         drop(server);
-        tell(&format!("{name}.gone"), "");
+        tell(&format!("{number}.gone"), "");
     }
     hear("done");
 }
 
 fn call() {
-    for name in DESIGNS {
-        let table = connect(&hear(&format!("{name}.address"))).unwrap();
+    for (number, (name, _, options)) in STORES.into_iter().enumerate() {
+        let table = connect(&(hear(&format!("{number}.address")) + options)).unwrap();
         assert_eq!(table.get("absent").unwrap(), None);
         let value = |key: u32| vec![key as u8; key as usize % 300];
         for key in 0..RECORDS {
@@ -88,10 +93,10 @@ fn call() {
         table.put("large", vec![7; 300_000]).unwrap();
         assert_eq!(table.get("large").unwrap(), Some(vec![7; 300_000]));
         assert!(table.delete("large").unwrap());
-        tell(&format!("{name}.used"), "");
-        hear(&format!("{name}.gone"));
+        tell(&format!("{number}.used"), "");
+        hear(&format!("{number}.gone"));
         let error = table.get(keys[0]).expect_err("the server is gone");
-        println!("{name}: {error}");
+        println!("{name}{options}: {error}");
     }
     tell("done", "");
 }

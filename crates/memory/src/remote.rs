@@ -11,7 +11,7 @@ use crate::{
 };
 use locus_fabric::{
     Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PostError, Prefetch, QueuePair,
-    QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb,
+    QueuePairConfig, QueuePairState, RemoteRegion, RemoteSlice, SendRequest, Status, Transport, Verb, Work,
 };
 use locus_runtime::{
     Park,
@@ -512,7 +512,10 @@ impl<'a, N: Nic> Future for Read<'a, N> {
             context.waker().wake_by_ref();
         }
         match buffer.outcome() {
-            Some(Ok(())) => Poll::Ready(Ok(buffer)),
+            Some(Ok(())) => {
+                N::charge(Work::Verify(self.bytes));
+                Poll::Ready(Ok(buffer))
+            }
             Some(Err(status)) => Poll::Ready(Err(remote.failed(status, self.at.region()))),
             None => {
                 self.buffer = Some(buffer);

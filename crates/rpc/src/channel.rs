@@ -15,7 +15,7 @@ use crate::{
     window::{Phase, Window},
 };
 use locus_fabric::{
-    Completion, FabricError, Facts, Link, Nic, PostError, QueuePair, QueuePairConfig, Status,
+    Completion, FabricError, Facts, Link, Nic, PostError, QueuePair, QueuePairConfig, Status, Work,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -255,6 +255,7 @@ impl<N: Nic> Channel<N> {
         if request.value.len() > INLINE_VALUE_BYTES_MAX {
             self.check_staged(request.value.len())?;
         }
+        N::charge(Work::Request);
         let mut hold = Hold { channel: self, held: Held::Nothing };
         let index = poll_fn(|_| hold.advance(request)).await?;
         // The frame leaves its slot for the moment and the slot is free, so that `on_reply` may use the channel, however
@@ -267,6 +268,7 @@ impl<N: Nic> Channel<N> {
             lent
         };
         let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
+        N::charge(Work::Reply(value.len()));
         let output = on_reply(&Reply { status, version, value });
         let slot = &mut self.inner.borrow_mut().window.slots[index as usize];
         if slot.frame.is_empty() {

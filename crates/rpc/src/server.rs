@@ -12,7 +12,7 @@ use crate::{
     tag::{self, Kind, Tag},
 };
 use locus_fabric::{
-    Completion, CompletionQueue, FabricError, Facts, Nic, PostError, QueuePair, QueuePairConfig, Status,
+    Completion, CompletionQueue, FabricError, Facts, Nic, PostError, QueuePair, QueuePairConfig, Status, Work,
 };
 use std::collections::VecDeque;
 
@@ -332,6 +332,7 @@ impl<N: Nic> Server<N> {
             connection.slots.executed(request.header.sequence, answer.status, answer.version);
         }
         let place = connection.id.place;
+        N::charge(Work::Reply(parts.iter().map(|part| part.len()).sum()));
         self.post(place, request.header.sequence, answer, parts);
     }
 
@@ -465,6 +466,7 @@ impl<N: Nic> Server<N> {
         let mut message = self.spare.message(FRAME_BYTES_MAX);
         let taken = connection.inbox.take(pair, tag, slot, bytes, &mut message.buffer);
         message.bytes = taken.map_err(Loss::Refused)?;
+        N::charge(Work::Request);
         let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
         if header.incarnation != self.folded {
             return Err(Loss::WrongIncarnation);

@@ -5,6 +5,7 @@
 //! ([`locus_history`]); thousands of such worlds, each from a seed, reach what real threads meet once in a long while.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod calibrate;
 pub mod check;
 mod preset;

@@ -1,6 +1,6 @@
 //! Worlds of many seeds are found good, and reached what they were meant to reach.
 
-use locus_sim::check::{Tally, explore};
+use locus_sim::check::{Scenario, Tally, explore, run};
 use std::sync::atomic::AtomicBool;
 
 /// How many worlds of each design a test run sees.
@@ -50,5 +50,33 @@ fn pilaf_vo_is_linearizable_whatever_happens() {
     let tally = explored("pilaf-vo");
     for name in ["kick_outs", "growths", "reconnects", "unknown_outcomes", "killed_servers", "preemptions"] {
         assert!(tally.get(name) > 0, "no {name} in any world\n{tally}");
+    }
+}
+
+#[test]
+fn a_world_goes_the_same_way_every_time() {
+    for seed in 0..40 {
+        let scenario = Scenario::of_seed("pilaf", seed);
+        let [one, other] =
+            [(); 2].map(|()| run(&scenario).unwrap_or_else(|failure| panic!("{scenario}: {failure}")));
+        assert_eq!(one.history, other.history, "{scenario}");
+        assert_eq!((one.virtual_ns, one.tally), (other.virtual_ns, other.tally), "{scenario}");
+    }
+}
+
+#[test]
+fn a_scenario_survives_being_written_down() {
+    let scenario = Scenario::of_seed("pilaf-vo", 17);
+    assert_eq!(scenario.to_string().parse(), Ok(scenario));
+    for wrong in [
+        "",
+        "pilaf",
+        "pilaf:1:2:3:4",
+        "pilaf:1:2:3:4:5:6",
+        "nobody:1:1:1:1:1",
+        "pilaf:1:0:1:1:1",
+        "pilaf:x:1:1:1:1",
+    ] {
+        assert!(wrong.parse::<Scenario>().is_err(), "{wrong}");
     }
 }

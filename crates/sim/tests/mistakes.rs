@@ -57,8 +57,8 @@ macro_rules! mistakes {
 mistakes! {
     no_checksum_of_extents: NoExtentChecksum, History, 200;
     no_checksum_of_rows: NoRowChecksum, LostExtent, 500;
-    no_second_pass: NoSecondPass, History, 500;
-    a_kick_out_that_clears_first: KickOutClearsFirst, History, 500;
+    no_second_pass: NoSecondPass, History, 1000;
+    a_kick_out_that_clears_first: KickOutClearsFirst, History, 3000;
     an_extent_freed_early: ExtentFreedEarly, LostExtent, 500;
     a_record_published_early: PublishedEarly, LostExtent, 500;
     a_row_left_unmarked_by_growth: GrowthLeavesRowUnmarked, History, 500;

@@ -1,19 +1,55 @@
-//! Readers against writers with real threads, over shared memory: few hot keys, updated, deleted, kicked out and grown
-//! over, and every answer is checked.
+//! Readers against writers with real threads: few hot keys, updated, deleted, kicked out and grown over, and every answer
+//! is checked. Over shared memory, or over the providers that the variable `LOCUS_PROVIDERS` names; `verbs` needs an RDMA
+//! device, and runs in a virtual machine (`vm/README.md`).
 //!
 //! Each hot key has one writer, which numbers its changes: change `n` puts a value that names `n`, but every fifth
 //! deletes. A get that begins when change `a` was acknowledged and ends when change `b` was the last one begun must see
 //! what one of the changes `a..=b` left behind; that is what linearizability means for one writer.
 
-use locus_fabric::shm::ShmNic;
+use libtest_mimic::{Arguments, Trial};
+use locus_fabric::{
+    Nic,
+    shm::ShmNic,
+    verbs::{VerbsConfig, VerbsNic},
+};
 use locus_store::{Client, ClientConfig, Design, Locus, Server, ServerConfig};
 use std::{
+    process::ExitCode,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
 };
 
 const HOT: usize = 6;
+/// The changes of each hot key.
 const CHANGES: u64 = 10_000;
+
+fn main() -> ExitCode {
+    let mut trials = Vec::new();
+    for provider in std::env::var("LOCUS_PROVIDERS").as_deref().unwrap_or("shm").split(',') {
+        match provider {
+            "shm" => enlist(&mut trials, provider, || ShmNic::open().unwrap()),
+            "verbs" => enlist(&mut trials, provider, || VerbsNic::open(&VerbsConfig::default()).unwrap()),
+            other => panic!("LOCUS_PROVIDERS={other}: the providers are shm and verbs"),
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A test of a store over this NIC.
+type Test<N> = fn(&N);
+
+fn enlist<N: Nic>(trials: &mut Vec<Trial>, provider: &str, open: fn() -> N) {
+    let tests: [(&str, Test<N>); 2] = [
+        ("every_answer_is_one_that_the_key_had_meanwhile", every_answer),
+        ("a_large_value_that_keeps_changing_can_be_read", a_large_value),
+    ];
+    trials.extend(tests.map(|(name, run)| {
+        Trial::test(format!("{provider}::{name}"), move || {
+            run(&open());
+            Ok(())
+        })
+    }));
+}
 
 /// What is known of a hot key's changes.
 #[derive(Default)]
@@ -56,14 +92,19 @@ fn check(hot: usize, before: u64, found: Option<&[u8]>, after: u64) {
     }
 }
 
-fn client(server: &Server<ShmNic>, reads: Option<locus_store::Locus>, retries: usize) -> Client<ShmNic> {
-    let nic = ShmNic::open().unwrap();
-    let config = ClientConfig { reads, window: 4, retries, ..ClientConfig::default() };
-    Client::attach(&nic, server.attach().unwrap(), config).unwrap()
+/// A server and the NIC that its clients use.
+struct Served<'a, N: Nic> {
+    nic: &'a N,
+    server: Server<N>,
 }
 
-fn write(server: &Server<ShmNic>, hot: &[Hot], from: usize) {
-    let client = client(server, None, 32);
+fn client<N: Nic>(served: &Served<N>, reads: Option<Locus>, retries: usize) -> Client<N> {
+    let config = ClientConfig { reads, window: 4, retries, ..ClientConfig::default() };
+    Client::attach(served.nic, served.server.attach().unwrap(), config).unwrap()
+}
+
+fn write<N: Nic>(served: &Served<N>, hot: &[Hot], from: usize) {
+    let client = client(served, None, 32);
     for change in 1..=CHANGES {
         for number in (from..HOT).step_by(2) {
             hot[number].begun.store(change, SeqCst);
@@ -87,8 +128,8 @@ struct Seen {
     counters: Vec<(&'static str, u64)>,
 }
 
-fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: Locus, retries: usize) -> Seen {
-    let client = client(server, Some(reads), retries);
+fn read<N: Nic>(served: &Served<N>, hot: &[Hot], done: &AtomicBool, reads: Locus, retries: usize) -> Seen {
+    let client = client(served, Some(reads), retries);
     let mut seen = Seen::default();
     while !done.load(SeqCst) {
         for (number, hot) in hot.iter().enumerate() {
@@ -110,9 +151,7 @@ fn read(server: &Server<ShmNic>, hot: &[Hot], done: &AtomicBool, reads: Locus, r
     seen
 }
 
-#[test]
-fn every_answer_is_one_that_the_key_had_meanwhile() {
-    let nic = ShmNic::open().unwrap();
+fn every_answer<N: Nic>(nic: &N) {
     let config = ServerConfig {
         design: Design::find("pilaf").unwrap(),
         memory_bytes: 256 << 20,
@@ -120,20 +159,20 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
         cores: 2,
         ..ServerConfig::default()
     };
-    let server = Server::start(&nic, config).unwrap();
+    let served = &Served { nic, server: Server::start(nic, config).unwrap() };
     let (hot, done) = (<[Hot; HOT]>::default(), AtomicBool::new(false));
     let seen = thread::scope(|scope| {
         let writers = [0, 1].map(|from| {
             scope.spawn({
-                let (server, hot) = (&server, &hot);
-                move || write(server, hot, from)
+                let hot = &hot;
+                move || write(served, hot, from)
             })
         });
         // One asks the server as soon as anything fails to verify.
         let loci = [(Locus::Client, 32), (Locus::Client, 0), (Locus::Server, 0)];
         let readers = loci.map(|(reads, retries)| {
-            let (server, hot, done) = (&server, &hot, &done);
-            scope.spawn(move || read(server, hot, done, reads, retries))
+            let (hot, done) = (&hot, &done);
+            scope.spawn(move || read(served, hot, done, reads, retries))
         });
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, SeqCst);
@@ -155,7 +194,7 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
     for name in ["second_passes", "stale_entries", "extents_unverified", "moved_rows", "fallbacks"] {
         assert!(count(name) > 0, "no {name}: {seen:?}");
     }
-    let statistics = server.statistics();
+    let statistics = served.server.statistics();
     let growths =
         statistics.counters.iter().find(|(name, _)| name == "growths").map_or(0, |(_, count)| *count);
     assert!(growths > 100, "{growths} growths");
@@ -163,19 +202,17 @@ fn every_answer_is_one_that_the_key_had_meanwhile() {
 }
 
 /// A value that takes longer to read than to replace is found all the same, wherever the get runs.
-#[test]
-fn a_large_value_that_keeps_changing_can_be_read() {
+fn a_large_value<N: Nic>(nic: &N) {
     const BYTES: usize = 256 << 10;
-    let nic = ShmNic::open().unwrap();
     let config = ServerConfig { memory_bytes: 256 << 20, ..ServerConfig::default() };
-    let server = Server::start(&nic, config).unwrap();
-    let writer = client(&server, None, 32);
+    let served = &Served { nic, server: Server::start(nic, config).unwrap() };
+    let writer = client(served, None, 32);
     writer.block_on(writer.put(b"large", &vec![0; BYTES])).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (server, done) = (&server, &done);
+        let done = &done;
         scope.spawn(move || {
-            let writer = client(server, None, 32);
+            let writer = client(served, None, 32);
             let mut values = [1u8, 2, 3].map(|byte| vec![byte; BYTES]).into_iter().cycle();
             while !done.load(SeqCst) {
                 writer.block_on(writer.put(b"large", &values.next().unwrap())).unwrap();
@@ -183,7 +220,7 @@ fn a_large_value_that_keeps_changing_can_be_read() {
         });
         let _end = End(done);
         for reads in [Locus::Client, Locus::Server] {
-            let reader = client(server, Some(reads), 32);
+            let reader = client(served, Some(reads), 32);
             let mut seen = [0; 256];
             let changed = |seen: &[u32; 256]| seen.iter().filter(|count| **count > 10).count() >= 3;
             let mut gets = 0;

@@ -24,6 +24,7 @@ fn load(workload: Workload, window: usize, value_bytes: usize) -> Load {
         window,
         verify: true,
         timed_every: 1,
+        number: 0,
         inserted: 0,
     };
     let trace = Trace::draw(workload, workload.distribution(), RECORDS, 1, 0).unwrap();
@@ -127,6 +128,7 @@ fn an_open_loop_is_served_and_ends() {
         window: 4,
         verify: true,
         timed_every: 1,
+        number: 0,
         inserted: 0,
     };
     let trace = Trace::draw(Workload::A, Workload::A.distribution(), RECORDS, 1, 0).unwrap();

@@ -2,13 +2,19 @@
 
 mod footprint;
 mod growth;
+mod recording;
 mod system;
 
+use crate::{Outcome, history};
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, builder::ArgPredicate::IsPresent};
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
 use locus_store::{DESIGNS, Design};
-use std::path::PathBuf;
+use recording::Recording;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use system::{Gets, LocusStarter, Place, Raw};
 
 /// What to measure. The defaults are those of a quick look.
@@ -16,13 +22,16 @@ use system::{Gets, LocusStarter, Place, Raw};
 #[command(after_help = "Examples:
   locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
   locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
+  locus bench --design pilaf-vo --raw --workload c,w --distribution uniform
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
   locus bench --design pilaf --growth --records 10000000
   locus bench --design pilaf --footprint
+  locus bench --history history.ndjson --clients 4 --window 4
   locus bench --design pilaf-vo --window 1,16 --peers memcached-unix,redis-unix --json rows.json")]
 pub struct BenchArgs {
     /// Designs, or `all`
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
+    #[arg(default_value_if("history", IsPresent, "pilaf"))]
     design: Vec<String>,
     /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
     #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
@@ -40,14 +49,16 @@ pub struct BenchArgs {
     /// Instead of workloads: show what a record takes besides key and value, for values of 32 bytes to 4 KiB
     #[arg(long, conflicts_with_all = ["workload", "peers", "raw", "get_many"])]
     footprint: bool,
-    /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write)
+    /// YCSB workloads: a (50% gets), b (95%), c (100%), d (latest), f (read, modify, write); and w (updates only; not of
+    /// YCSB)
     #[arg(long, value_delimiter = ',', default_value = "a,b,c", value_name = "NAME")]
+    #[arg(default_value_if("history", IsPresent, "a"))]
     workload: Vec<Workload>,
     /// zipfian, uniform or latest, in place of the workload's own
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
     /// Records loaded before measuring
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, default_value_if("history", IsPresent, "1000"))]
     records: u64,
     /// Length of keys
     #[arg(long, default_value_t = 16)]
@@ -56,7 +67,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 64)]
     value_bytes: usize,
     /// Connections, each with a thread of its own
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, default_value_if("history", IsPresent, "2"))]
     clients: usize,
     /// Operations outstanding per client; several widths are measured one after the other
     #[arg(long, value_delimiter = ',', default_value = "1")]
@@ -68,10 +79,10 @@ pub struct BenchArgs {
     #[arg(long)]
     rate: Option<f64>,
     /// How long each measurement takes
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 3.0, default_value_if("history", IsPresent, "0.1"))]
     seconds: f64,
     /// How long each measurement warms up before
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, default_value_if("history", IsPresent, "0"))]
     warmup_seconds: f64,
     /// Measurements of each row, which then has the medians
     #[arg(long, default_value_t = 1)]
@@ -94,19 +105,57 @@ pub struct BenchArgs {
     /// Also write the rows as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also record every operation, of loading and warm-up too, write them as NDJSON, and judge whether they are
+    /// linearizable. For short runs: a history takes 2 million operations and 512 MiB of keys and values. The defaults
+    /// become `--design pilaf --workload a --records 1000 --clients 2 --seconds 0.1 --warmup-seconds 0`. Figures include
+    /// the recording. With --get-many, all gets are in batches. At an address, nobody else may write
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
 }
 
-/// Runs the benchmark and prints the table. An error if a row could not be measured.
-pub fn run(arguments: BenchArgs) -> anyhow::Result<()> {
+/// Runs the benchmark and prints the table. An error if a row could not be measured, or if what clients saw is not
+/// linearizable.
+pub fn run(arguments: BenchArgs) -> anyhow::Result<Outcome> {
     let options = arguments.options();
+    if let Some(file) = &arguments.history {
+        arguments.refuse_what_is_no_history()?;
+        return run_recorded(&arguments, &options, file);
+    }
     if arguments.growth || arguments.footprint {
         let measure = if arguments.growth { growth::run } else { footprint::run };
         let design = arguments.designs()?.first().copied().context("a design is needed")?;
-        return measure(design, &options, &arguments.place()?);
+        return measure(design, &options, &arguments.place()?).map(|()| Outcome::Done);
     }
-    let mut starters = arguments.starters()?;
+    let mut starters = arguments.starters(None)?;
     starters.extend(arguments.peers.iter().map(|peer| peer.starter()));
-    let report = locus_bench::run(&options, &starters)?;
+    measure(&arguments, &options, &starters)?;
+    Ok(Outcome::Done)
+}
+
+/// The same with every operation recorded. What was recorded of a run that failed is judged all the same.
+fn run_recorded(arguments: &BenchArgs, options: &BenchOptions, file: &Path) -> anyhow::Result<Outcome> {
+    let recording = Arc::new(Recording::new(options, recording::ROOM)?);
+    let starters = arguments.starters(Some(&recording))?;
+    let to = history::create(file)?;
+    let measured = measure(arguments, options, &starters);
+    drop(starters);
+    let recording = Arc::into_inner(recording).context("somebody still records: a bug")?;
+    let (history, full) = recording.end()?;
+    history::write(&history, to, file)?;
+    let verdict = history::judge(&history)?;
+    if let Some(full) = full {
+        bail!("{full}");
+    }
+    measured?;
+    Ok(verdict)
+}
+
+fn measure(
+    arguments: &BenchArgs,
+    options: &BenchOptions,
+    starters: &[Box<dyn Starter>],
+) -> anyhow::Result<()> {
+    let report = locus_bench::run(options, starters)?;
     println!("{report}");
     if let Some(file) = &arguments.json {
         std::fs::write(file, report.to_json()).with_context(|| format!("writing {}", file.display()))?;
@@ -159,13 +208,40 @@ impl BenchArgs {
         Ok(designs)
     }
 
-    fn starters(&self) -> anyhow::Result<Vec<Box<dyn Starter>>> {
+    /// A history is of one store, of what clients of Locus put and got there.
+    fn refuse_what_is_no_history(&self) -> anyhow::Result<()> {
+        if self.growth || self.footprint {
+            bail!("--history records workloads: leave --growth and --footprint out");
+        }
+        if !self.peers.is_empty() {
+            bail!("--history records what clients of Locus see: leave --peers out");
+        }
+        if self.raw {
+            bail!("--raw carries no keys and values that a history could have: leave it out");
+        }
+        if self.designs()?.len() != 1 {
+            bail!("a history is of one store, and each design has its own: name one (--design)");
+        }
+        Ok(())
+    }
+
+    fn starters(&self, recording: Option<&Arc<Recording>>) -> anyhow::Result<Vec<Box<dyn Starter>>> {
         let place = self.place()?;
-        let ways: &[_] = if self.get_many { &[Gets::Single, Gets::Many] } else { &[Gets::Single] };
+        let ways: &[_] = match (self.get_many, recording) {
+            (false, _) => &[Gets::Single],
+            (true, None) => &[Gets::Single, Gets::Many],
+            // Each way has a store of its own, and a history is of one.
+            (true, Some(_)) => &[Gets::Many],
+        };
         let mut starters: Vec<Box<dyn Starter>> = Vec::new();
         for design in self.designs()? {
             for &gets in ways {
-                starters.push(Box::new(LocusStarter { design, gets, place: place.clone() }));
+                starters.push(Box::new(LocusStarter {
+                    design,
+                    gets,
+                    place: place.clone(),
+                    recording: recording.cloned(),
+                }));
             }
         }
         if self.raw && self.verify {
@@ -175,7 +251,12 @@ impl BenchArgs {
             let design = Design::find("pilaf").expect("a row of the table");
             let gets_alone = self.workload.iter().all(|&workload| workload == Workload::C);
             for &raw in if gets_alone { &Raw::ALL[..] } else { &Raw::ECHOES } {
-                starters.push(Box::new(LocusStarter { design, gets: Gets::Raw(raw), place: place.clone() }));
+                starters.push(Box::new(LocusStarter {
+                    design,
+                    gets: Gets::Raw(raw),
+                    place: place.clone(),
+                    recording: None,
+                }));
             }
         }
         Ok(starters)

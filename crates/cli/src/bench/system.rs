@@ -1,5 +1,6 @@
 //! Locus as a system to be measured: a server process of its own, and clients on the threads of the benchmark.
 
+use super::recording::{Nobody, Recording, Witness};
 use locus_bench::{
     BenchError, BenchOptions, Counters, Kind, Label, Load, Next, ServerProcess, Starter, System, Target,
     process::PrivateDirectory,
@@ -15,7 +16,9 @@ use locus_runtime::{LANES_MAX, interleave_async, yield_now};
 use locus_store::{Client, ClientConfig, Design, Locus, RawReads, StoreError};
 use std::{
     cell::OnceCell,
+    convert::Infallible,
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 /// Records that the raw READs go round: of memory at hand, where how many there are decides how many are cached, and of
@@ -70,6 +73,8 @@ pub(super) struct LocusStarter {
     pub(super) design: &'static Design,
     pub(super) gets: Gets,
     pub(super) place: Place,
+    /// What its clients tell of their operations.
+    pub(super) recording: Option<Arc<Recording>>,
 }
 
 /// How a client gets.
@@ -117,15 +122,17 @@ impl Starter for LocusStarter {
     }
 
     fn start(&self, options: &BenchOptions) -> Result<Box<dyn System>, BenchError> {
-        let Self { design, gets, place } = self;
-        Ok(match place.nic()? {
-            AnyNic::Shm(nic) => {
-                Box::new(Running { gets: *gets, ..Running::start(nic, design, options, place)? })
-            }
-            AnyNic::Verbs(nic) => {
-                Box::new(Running { gets: *gets, ..Running::start(nic, design, options, place)? })
-            }
+        Ok(match self.place.nic()? {
+            AnyNic::Shm(nic) => Box::new(self.start_on(nic, options)?),
+            AnyNic::Verbs(nic) => Box::new(self.start_on(nic, options)?),
         })
+    }
+}
+
+impl LocusStarter {
+    fn start_on<N: Nic>(&self, nic: N, options: &BenchOptions) -> Result<Running<N>, BenchError> {
+        let running = Running::start(nic, self.design, options, &self.place)?;
+        Ok(Running { gets: self.gets, recording: self.recording.clone(), ..running })
     }
 }
 
@@ -135,6 +142,7 @@ pub(super) struct Running<N: Nic> {
     address: Address,
     config: ClientConfig,
     gets: Gets,
+    recording: Option<Arc<Recording>>,
     key_bytes: usize,
     pid: u32,
     pages: String,
@@ -157,6 +165,7 @@ impl<N: Nic> Running<N> {
             address: Address::Shm("unused".into()),
             config: ClientConfig { window, reads: Some(design.reads), ..ClientConfig::default() },
             gets: Gets::Single,
+            recording: None,
             key_bytes: options.key_bytes,
             pid: 0,
             pages: String::new(),
@@ -210,7 +219,9 @@ impl<N: Nic> System for Running<N> {
     fn connect(&self, client: usize) -> Result<Box<dyn Target + '_>, BenchError> {
         Ok(Box::new(Connected {
             client: self.client()?,
+            number: client,
             gets: self.gets,
+            recording: self.recording.clone(),
             raw_rows: if self.nic.properties().reads_at_once { RAW_ROWS } else { RAW_ROWS_AFAR },
             raw_seed: client as u64 + 1,
             bare: OnceCell::new(),
@@ -234,7 +245,9 @@ impl<N: Nic> System for Running<N> {
 /// A client on its thread.
 struct Connected<N: Nic> {
     client: Client<N>,
+    number: usize,
     gets: Gets,
+    recording: Option<Arc<Recording>>,
     raw_rows: usize,
     raw_seed: u64,
     /// Made in the first phase, which is the warm-up: finding the rows takes its time.
@@ -262,30 +275,17 @@ impl<N: Nic> Bare<N> {
 
 impl<N: Nic> Target for Connected<N> {
     fn drive(&mut self, load: &Load) -> Result<(), BenchError> {
-        let client = &self.client;
         if let Gets::Raw(raw) = self.gets
             && !load.is_filling()
             && self.bare.get().is_none()
         {
-            let _ = self.bare.set(Bare::new(client, raw, self.raw_rows, self.raw_seed).map_err(said)?);
+            let bare = Bare::new(&self.client, raw, self.raw_rows, self.raw_seed);
+            let _ = self.bare.set(bare.map_err(said)?);
         }
-        let bare = self.bare.get().filter(|_| !load.is_filling());
-        let lanes = load.window().min(LANES_MAX);
-        let lane = || Lane { client, load, bare, key_bytes: self.key_bytes };
-        match (lanes, self.gets) {
-            (1, Gets::Raw(_)) => client.block_on(lane().run()),
-            (1, _) => lane().run_alone(),
-            (_, Gets::Many) => lane().run_batches(lanes),
-            _ => {
-                let _overlap = client.overlap();
-                let mut result = Ok(());
-                client.block_on(interleave_async(lanes, (0..lanes).map(|_| lane().run()), |_, ended| {
-                    if ended.is_err() {
-                        result = ended;
-                    }
-                }));
-                result
-            }
+        match &self.recording {
+            None => self.drive_before(load, Nobody).map_err(|never| match never {}),
+            Some(recording) => recording
+                .witness(self.number, load.is_filling(), |recorded| self.drive_before(load, recorded)),
         }
     }
 
@@ -302,17 +302,60 @@ impl<N: Nic> Target for Connected<N> {
     }
 }
 
+impl<N: Nic> Connected<N> {
+    /// Drives a load before a witness: from here on everything is compiled for it.
+    fn drive_before<W: Witness>(&self, load: &Load, witness: W) -> Result<(), W::Full> {
+        let client = &self.client;
+        let bare = self.bare.get().filter(|_| !load.is_filling());
+        let lanes = load.window().min(LANES_MAX);
+        let lane = || Lane { client, load, witness, bare, key_bytes: self.key_bytes };
+        match (lanes, self.gets) {
+            (1, Gets::Raw(_)) => client.block_on(lane().run()),
+            (1, _) => lane().run_alone(),
+            (_, Gets::Many) => lane().run_batches(lanes),
+            _ => {
+                let _overlap = client.overlap();
+                let mut result = Ok(());
+                client.block_on(interleave_async(lanes, (0..lanes).map(|_| lane().run()), |_, ended| {
+                    if ended.is_err() {
+                        result = ended;
+                    }
+                }));
+                result
+            }
+        }
+    }
+}
+
+/// Why an operation brought nothing.
+enum Failure<F> {
+    /// The store said so.
+    Store(StoreError),
+    /// It was not begun, since the witness is full.
+    Full(F),
+}
+
+/// Without a witness, this is the store's error and nothing else.
+const _: () = assert!(size_of::<Failure<Infallible>>() == size_of::<StoreError>());
+
+impl<F> From<StoreError> for Failure<F> {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 /// One place of the window.
-struct Lane<'a, N: Nic> {
+struct Lane<'a, N: Nic, W: Witness> {
     client: &'a Client<N>,
     load: &'a Load,
+    witness: W,
     bare: Option<&'a Bare<N>>,
     key_bytes: usize,
 }
 
-impl<N: Nic> Lane<'_, N> {
+impl<N: Nic, W: Witness> Lane<'_, N, W> {
     /// The only one: operations one after the other, each called as an ordinary function.
-    fn run_alone(self) -> Result<(), BenchError> {
+    fn run_alone(self) -> Result<(), W::Full> {
         let (client, load) = (self.client, self.load);
         let mut operation = load.operation();
         loop {
@@ -321,23 +364,70 @@ impl<N: Nic> Lane<'_, N> {
                 Next::Later(due) => load.wait_until(due),
                 Next::Ready => {
                     let done = match operation.kind() {
-                        Kind::Get => client
-                            .get_blocking(operation.key(), |value| load.found(&operation, value))
-                            .map(|found| found.unwrap_or_else(|| load.missing(&operation))),
+                        Kind::Get => self.get_alone(&operation),
                         _ => client.block_on(self.perform(&operation)),
                     };
-                    if let Err(error) = done {
-                        load.failed(&operation, error);
-                    }
+                    self.note(&operation, done)?;
                 }
             }
         }
     }
 
+    /// Tells the load of what failed; an error if there can be no further operations.
+    #[inline]
+    fn note(
+        &self,
+        operation: &locus_bench::Operation,
+        done: Result<(), Failure<W::Full>>,
+    ) -> Result<(), W::Full> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(Failure::Store(error)) => {
+                self.load.failed(operation, error);
+                Ok(())
+            }
+            Err(Failure::Full(full)) => Err(full),
+        }
+    }
+
+    #[inline]
+    fn get_alone(&self, operation: &locus_bench::Operation) -> Result<(), Failure<W::Full>> {
+        let (load, witness) = (self.load, self.witness);
+        let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
+        let found = self.client.get_blocking(operation.key(), |value| {
+            witness.got(&ticket, Some(value));
+            load.found(operation, value);
+        });
+        self.note_absent(operation, &ticket, found)
+    }
+
+    /// Tells of a get that found nothing or failed; of others it is told by then.
+    #[inline]
+    fn note_absent(
+        &self,
+        operation: &locus_bench::Operation,
+        ticket: &W::Ticket,
+        found: Result<Option<()>, StoreError>,
+    ) -> Result<(), Failure<W::Full>> {
+        match found {
+            Ok(Some(())) => {}
+            Ok(None) => {
+                self.witness.got(ticket, None);
+                self.load.missing(operation);
+            }
+            Err(error) => {
+                self.witness.unanswered(ticket);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Gets in batches; what else there is comes one after the other between them.
-    fn run_batches(self, lanes: usize) -> Result<(), BenchError> {
-        let (client, load) = (self.client, self.load);
+    fn run_batches(self, lanes: usize) -> Result<(), W::Full> {
+        let (client, load, witness) = (self.client, self.load, self.witness);
         let mut operations: Vec<_> = (0..lanes).map(|_| load.operation()).collect();
+        let mut tickets = Vec::with_capacity(lanes);
         let mut finished = false;
         while !finished {
             let mut count = 0;
@@ -349,26 +439,36 @@ impl<N: Nic> Lane<'_, N> {
                     Next::Later(due) => load.wait_until(due),
                     Next::Ready if operation.kind() == Kind::Get => count += 1,
                     Next::Ready => {
-                        if let Err(error) = client.block_on(self.perform(operation)) {
-                            load.failed(operation, error);
-                        }
+                        let done = client.block_on(self.perform(operation));
+                        self.note(operation, done)?;
                     }
                 }
             }
             let mut keys: [&[u8]; LANES_MAX] = [&[]; LANES_MAX];
+            tickets.clear();
             for (key, operation) in keys.iter_mut().zip(&operations[..count]) {
                 *key = operation.key();
+                tickets.push(witness.get(operation.key())?);
             }
-            client.get_batch(&keys[..count], |place, value| match value {
-                Ok(Some(value)) => load.found(&operations[place], value),
-                Ok(None) => load.missing(&operations[place]),
-                Err(error) => load.failed(&operations[place], error),
+            client.get_batch(&keys[..count], |place, value| {
+                // Without a witness tickets have no size, and nothing is left of looking one up.
+                if let Some(ticket) = tickets.get(place) {
+                    match &value {
+                        Ok(value) => witness.got(ticket, *value),
+                        Err(_) => witness.unanswered(ticket),
+                    }
+                }
+                match value {
+                    Ok(Some(value)) => load.found(&operations[place], value),
+                    Ok(None) => load.missing(&operations[place]),
+                    Err(error) => load.failed(&operations[place], error),
+                }
             });
         }
         Ok(())
     }
 
-    async fn run(self) -> Result<(), BenchError> {
+    async fn run(self) -> Result<(), W::Full> {
         let load = self.load;
         let mut operation = load.operation();
         loop {
@@ -376,39 +476,45 @@ impl<N: Nic> Lane<'_, N> {
                 Next::Finished => return Ok(()),
                 Next::Later(_) => yield_now().await,
                 Next::Ready => {
-                    if let Err(error) = self.perform(&operation).await {
-                        load.failed(&operation, error);
-                    }
+                    let done = self.perform(&operation).await;
+                    self.note(&operation, done)?;
                 }
             }
         }
     }
 
     #[inline]
-    async fn perform(&self, operation: &locus_bench::Operation) -> Result<(), StoreError> {
-        let (client, load) = (self.client, self.load);
+    async fn perform(&self, operation: &locus_bench::Operation) -> Result<(), Failure<W::Full>> {
+        let (client, load, witness) = (self.client, self.load, self.witness);
         if let Some(bare) = self.bare {
-            return self.perform_bare(bare, operation).await;
+            return Ok(self.perform_bare(bare, operation).await?);
         }
-        match operation.kind() {
-            Kind::Get => {
-                if client.get(operation.key(), |value| load.found(operation, value)).await?.is_none() {
-                    load.missing(operation);
-                }
-            }
-            Kind::Put | Kind::Insert => {
-                client.put(operation.key(), operation.value()).await?;
-                load.stored(operation);
-            }
-            Kind::ReadModifyWrite => {
-                if client.get(operation.key(), |value| load.fetched(operation, value)).await?.is_none() {
-                    load.missing(operation);
-                    return Ok(());
-                }
-                client.put(operation.key(), operation.value()).await?;
-                load.stored(operation);
+        if operation.kind() == Kind::Get {
+            let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
+            let found = client.get(operation.key(), |value| {
+                witness.got(&ticket, Some(value));
+                load.found(operation, value);
+            });
+            return self.note_absent(operation, &ticket, found.await);
+        }
+        if operation.kind() == Kind::ReadModifyWrite {
+            let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
+            let found = client.get(operation.key(), |value| {
+                witness.got(&ticket, Some(value));
+                load.fetched(operation, value);
+            });
+            let found = found.await;
+            let is_absent = matches!(found, Ok(None));
+            self.note_absent(operation, &ticket, found)?;
+            if is_absent {
+                return Ok(());
             }
         }
+        let ticket = witness.put(operation.key(), operation.value()).map_err(Failure::Full)?;
+        let put = client.put(operation.key(), operation.value()).await;
+        put.inspect_err(|_| witness.unknown(&ticket))?;
+        witness.stored(&ticket);
+        load.stored(operation);
         Ok(())
     }
 

@@ -1,13 +1,25 @@
 //! `locus info`: what this machine offers, what is wrong with it, and what to do about it.
 
 mod cpu;
+mod firewall;
 mod memory;
 mod providers;
 mod rdma;
+mod server;
 mod system;
 
 use crate::{Outcome, output};
+use clap::Args;
+use locus_fabric::Address;
 use std::fmt::Write;
+
+/// What to look at beside this machine.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// Also say whether this address is served, and if not, what keeps clients from it
+    #[arg(value_name = "ADDR")]
+    address: Option<Address>,
+}
 
 /// One thing that was looked at.
 #[derive(Debug)]
@@ -44,14 +56,16 @@ impl Finding {
 }
 
 /// Looks at everything and prints it.
-pub fn run() -> anyhow::Result<Outcome> {
-    let sections = [
+pub fn run(arguments: &InfoArgs) -> anyhow::Result<Outcome> {
+    let asked = arguments.address.as_ref().map(|address| ("address", server::look(address)));
+    let machine = [
         ("providers", providers::look()),
         ("rdma", rdma::look()),
         ("memory", memory::look()),
         ("processor", cpu::look()),
         ("system", system::look()),
     ];
+    let sections: Vec<_> = asked.into_iter().chain(machine).collect();
     output::print(&describe(&sections))?;
     Ok(Outcome::Done)
 }

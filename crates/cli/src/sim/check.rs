@@ -1,19 +1,20 @@
 //! `locus sim check`: explores worlds by their seeds, and runs one again.
 
-use crate::Outcome;
+use crate::{Outcome, history};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use locus_history::{History, ndjson};
+use locus_history::History;
 use locus_sim::check::{Exploration, Failure, Found, Scenario, explore, run as run_world, shrink};
 use locus_store::Design;
 use std::{
-    fs::File,
-    io::BufWriter,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 /// Which worlds to look at.
@@ -27,6 +28,7 @@ Exit status: 0 all worlds are good; 3 one is not: its smallest relative is shown
 
 Examples:
   locus sim check --design pilaf --seeds 0..10000
+  locus sim check --design pilaf-vo --seeds 1000000.. --minutes 60
   locus sim check --world pilaf:17:2:1:9:1 --history history.ndjson"
 )]
 pub struct CheckArgs {
@@ -36,6 +38,9 @@ pub struct CheckArgs {
     /// The first seed, and the one behind the last
     #[arg(long, default_value = "0..1000", value_name = "FROM..TO", value_parser = seeds, conflicts_with = "world")]
     seeds: Range<u64>,
+    /// Go on for so many minutes, from the first seed, in place of ending with the last one
+    #[arg(long, value_name = "N", conflicts_with = "world")]
+    minutes: Option<u64>,
     /// How many worlds run side by side [default: one per core]
     #[arg(long, value_name = "N", conflicts_with = "world")]
     threads: Option<usize>,
@@ -54,7 +59,8 @@ fn design(name: &str) -> Result<&'static Design, String> {
 fn seeds(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or("a range of seeds is written FROM..TO")?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no seed"));
-    let seeds = number(from)?..number(to)?;
+    let to = if to.is_empty() { u64::MAX } else { number(to)? };
+    let seeds = number(from)?..to;
     if seeds.is_empty() {
         Err(format!("{text} holds no seed: TO is the one behind the last"))
     } else {
@@ -78,7 +84,7 @@ fn run_again(world: &Scenario, file: Option<&Path>) -> anyhow::Result<Outcome> {
         Err(failure) => history_of(failure),
     };
     if let (Some(file), Some(history)) = (file, history) {
-        write(file, history)?;
+        history::write(history, history::create(file)?, file)?;
     }
     let run = run.map_err(|failure| anyhow!("{world}: {failure}"))?;
     println!("{world}: linearizable, after {} ns of virtual time\n{}", run.virtual_ns, run.tally);
@@ -92,23 +98,30 @@ fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("taking note of signals")?;
     }
-    let bar = ProgressBar::new(seeds.end - seeds.start);
-    let style = ProgressStyle::with_template("[{bar:40}] {pos} of {len} worlds ({per_sec})  {eta} left");
-    bar.set_style(style.expect("a template that makes sense"));
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let seeds = arguments.minutes.map_or(seeds.clone(), |_| seeds.start..u64::MAX);
+    let deadline = arguments.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let bar = progress_bar(deadline.is_none().then_some(seeds.end - seeds.start));
+    let is_late = AtomicBool::new(false);
+    let progress = |done| {
+        bar.set_position(done);
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            is_late.store(true, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
     let threads = arguments.threads.unwrap_or(cores);
-    let Exploration { tally, found, worlds } =
-        explore(design.name, seeds.clone(), threads, &stop, &|done| bar.set_position(done));
+    let Exploration { tally, found, worlds } = explore(design.name, seeds.clone(), threads, &stop, &progress);
     bar.finish_and_clear();
     let Some(Found { scenario, failure }) = found else {
-        let words = if worlds < seeds.end - seeds.start { "interrupted: " } else { "" };
+        let early = worlds < seeds.end - seeds.start && !is_late.into_inner();
+        let words = if early { "interrupted: " } else { "" };
         println!("{words}{worlds} worlds of {}, all linearizable\n{tally}", design.name);
         return Ok(Outcome::Done);
     };
     eprintln!("seed {} failed; looking for a smaller world that fails alike", scenario.seed);
     let (smallest, failure) = shrink(&scenario, failure);
     if let (Some(file), Some(history)) = (&arguments.history, history_of(&failure)) {
-        write(file, history)?;
+        history::write(history, history::create(file)?, file)?;
     }
     bail!(
         "world {scenario} failed, and so does this one of {} operations (first seen after {worlds} worlds): {failure}\n\
@@ -117,14 +130,22 @@ fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
     )
 }
 
+/// How far an exploration is, if it has an end.
+fn progress_bar(worlds: Option<u64>) -> ProgressBar {
+    let (bar, template) = match worlds {
+        Some(worlds) => {
+            (ProgressBar::new(worlds), "[{bar:40}] {pos} of {len} worlds ({per_sec})  {eta} left")
+        }
+        None => (ProgressBar::new_spinner(), "{spinner} {pos} worlds ({per_sec})  {elapsed}"),
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("a template that makes sense"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
 fn history_of(failure: &Failure) -> Option<&History> {
     match failure {
         Failure::NotLinearizable { history, .. } | Failure::Undecided { history, .. } => Some(history),
         Failure::Invariant { .. } | Failure::Unexpected(_) | Failure::World(_) => None,
     }
-}
-
-fn write(file: &Path, history: &History) -> anyhow::Result<()> {
-    let out = File::create(file).with_context(|| format!("creating {}", file.display()))?;
-    ndjson::write(history, BufWriter::new(out)).with_context(|| format!("writing {}", file.display()))
 }

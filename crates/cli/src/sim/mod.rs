@@ -1,5 +1,6 @@
 //! `locus sim`: what runs in simulated worlds.
 
+mod bench;
 mod calibrate;
 mod check;
 
@@ -17,6 +18,8 @@ pub struct SimArgs {
 enum Command {
     /// Explore hostile worlds by their seeds, and judge what their clients saw
     Check(check::CheckArgs),
+    /// Say what a design would do on a cluster
+    Bench(bench::BenchArgs),
     /// Hold the model of a cluster's machines to what was measured of their raw verbs
     Calibrate(calibrate::CalibrateArgs),
 }
@@ -24,6 +27,7 @@ enum Command {
 pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Check(arguments) => check::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
     }
 }

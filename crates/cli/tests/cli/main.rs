@@ -3,7 +3,10 @@
 mod crowds;
 mod faults;
 mod harness;
+mod histories;
 mod large_files;
 mod load;
 mod records;
 mod serving;
+mod simulations;
+mod ways;

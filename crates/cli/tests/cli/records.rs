@@ -115,7 +115,9 @@ fn what_needs_no_server_shows() {
         assert!(info.contains(words), "no {words:?} in {info}");
     }
     let help = locus(&["--help"]).done().text();
-    for name in ["serve", "get", "put", "del", "load", "scan", "stats", "designs", "info", "bench"] {
+    for name in
+        ["serve", "get", "put", "del", "load", "scan", "stats", "designs", "info", "bench", "history", "sim"]
+    {
         assert!(help.contains(&format!("\n  {name} ")), "{help}");
         assert!(locus(&[name, "--help"]).done().text().contains("Usage: locus"), "{name}");
     }

@@ -46,6 +46,11 @@ impl SimHost {
         with(|state| Self(state.processes[state.threads.process()].host))
     }
 
+    /// How long all threads of the host have worked so far, in nanoseconds.
+    pub fn busy_ns(self) -> u64 {
+        with(|state| state.hosts[self.0].busy_ns)
+    }
+
     /// How long each core has worked so far, in nanoseconds.
     pub fn cores_busy_ns(self) -> Vec<u64> {
         with(|state| state.hosts[self.0].cores.iter().map(|core| core.busy_ns).collect())
@@ -59,6 +64,7 @@ pub(crate) struct Host {
     cores: Vec<Core>,
     /// The core that the next thread is put on.
     next_core: usize,
+    busy_ns: u64,
     /// Its NIC, where its costs are modelled.
     pub(crate) nic: Option<Box<NicState>>,
 }
@@ -73,7 +79,7 @@ struct Core {
 impl State {
     pub(crate) fn add_host(&mut self, name: &str, cores: usize) -> SimHost {
         let cores = vec![Core::default(); cores];
-        self.hosts.push(Host { name: name.to_owned(), cores, next_core: 0, nic: None });
+        self.hosts.push(Host { name: name.to_owned(), cores, next_core: 0, busy_ns: 0, nic: None });
         SimHost(self.hosts.len() - 1)
     }
 
@@ -89,6 +95,7 @@ impl State {
     pub(crate) fn use_core(&mut self, process: usize, core: Option<usize>, ns: u64) -> u64 {
         let now_ns = self.now_ns;
         let host = &mut self.hosts[self.processes[process].host];
+        host.busy_ns += ns;
         let Some(core) = core.and_then(|core| host.cores.get_mut(core)) else { return now_ns + ns };
         core.free_at_ns = core.free_at_ns.max(now_ns) + ns;
         core.busy_ns += ns;

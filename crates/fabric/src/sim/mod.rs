@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `simulation`, `model`, `chance`, `events`, `state` | a world: what it is made of, and the loop that lets things happen |
-//! | `host` | what processes share: cores |
+//! | `host`, `steps` | what processes share: cores, and how long a processor takes for what |
 //! | `threads`, `scope` | simulated threads, which are coroutines, so that the code that runs elsewhere runs here as it is |
 //! | `performance` | what verbs cost NICs, links and cores, where that is modelled |
 //! | `link`, `facts` | bootstrap connections |
@@ -28,6 +28,7 @@ mod sampling;
 mod scope;
 mod simulation;
 mod state;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -43,8 +44,9 @@ pub use region::{SimRegion, SimRemoteRegion};
 pub use scope::{Scope, ScopedThread, scope};
 pub use simulation::{Outcome, SimProcess, SimulationError, simulate};
 pub use state::SimulationCounters;
+pub use steps::Steps;
 
-use crate::{Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, checks};
+use crate::{Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, Work, checks};
 use state::with;
 use std::sync::Arc;
 
@@ -126,5 +128,11 @@ impl Nic for SimNic {
             link::pair(state, [process; 2])
         });
         Ok((near, far))
+    }
+
+    fn charge(work: Work) {
+        if !threads::is_ending() {
+            steps::charge(work);
+        }
     }
 }

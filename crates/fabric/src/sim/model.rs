@@ -1,5 +1,6 @@
 //! What a simulation is made of: the NIC that it models, the time that things take, and how hostile its world is.
 
+use super::Steps;
 use crate::{Atomicity, Properties, ReadOrder};
 
 /// How a world goes. Everything in it follows from this.
@@ -11,6 +12,8 @@ pub struct SimulationConfig {
     pub nic: NicModel,
     /// How long things take.
     pub times: Times,
+    /// How long the store's own steps take.
+    pub steps: Steps,
     /// What else may happen.
     pub adversary: Adversary,
     /// A world that has seen so many events is ended with an error.
@@ -25,6 +28,7 @@ impl Default for SimulationConfig {
             seed: 0,
             nic: NicModel::default(),
             times: Times::default(),
+            steps: Steps::default(),
             adversary: Adversary::none(),
             events_max: 1 << 32,
             virtual_ns_max: u64::MAX,

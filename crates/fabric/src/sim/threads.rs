@@ -129,6 +129,12 @@ impl State {
         self.after(0, Event::Resume { thread, turn });
     }
 
+    /// What the running thread has worked and not yet waited for, in nanoseconds.
+    fn debt_ns(&mut self) -> u64 {
+        let running = self.threads.running();
+        self.threads.get(running).debt_ns
+    }
+
     /// The running thread used the processor for a while.
     pub(crate) fn charge(&mut self, ns: u64) {
         let running = self.threads.running();
@@ -246,8 +252,9 @@ pub(crate) fn end_thread(thread: ThreadNumber) {
 pub(crate) struct Simulated;
 
 impl World for Simulated {
+    /// What the running thread has worked since it last waited has passed for itself, if not yet for others.
     fn now_ns(&self) -> u64 {
-        with(|state| state.now_ns)
+        with(|state| state.now_ns + state.debt_ns())
     }
 
     fn random(&self) -> u64 {

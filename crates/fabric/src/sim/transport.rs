@@ -8,7 +8,7 @@ use super::{
     completion_queue::Frees,
     events::Event,
     model::Times,
-    performance::{Request, Operation},
+    performance::{Operation, Request},
     region::{Memory, Target},
     state::State,
 };

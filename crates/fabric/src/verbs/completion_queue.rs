@@ -9,8 +9,7 @@ use crate::{Completion, CompletionQueue, FabricError};
 use locus_runtime::Park;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec},
-    fd::OwnedFd,
-    io::Errno,
+    fd::{AsFd, BorrowedFd, OwnedFd},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -43,7 +42,7 @@ pub(crate) struct Queue {
     members: RefCell<Vec<Member>>,
     /// Room for what the device gives, kept so that it need not be cleared for each poll.
     batch: RefCell<[ffi::Wc; BATCH]>,
-    /// Completions that were found when looking again before a sleep.
+    /// Completions that were found when looking again before a sleep, or made for an ill device.
     found: RefCell<VecDeque<Completion>>,
     channel: Rc<Channel>,
     /// Whether an event of the channel is asked for and has not come.
@@ -57,6 +56,8 @@ struct Channel {
     events: Arc<CompletionChannel>,
     waker: Arc<OwnedFd>,
     queues: RefCell<Vec<Weak<Queue>>>,
+    /// The device was taken away: it raises no events any more.
+    gone: Cell<bool>,
 }
 
 /// A queue pair that feeds the queue, or the place of one that did.
@@ -75,6 +76,7 @@ impl VerbsCompletionQueue {
             events: Arc::new(CompletionChannel::new(device)?),
             waker: Arc::new(waker),
             queues: RefCell::default(),
+            gone: Cell::new(false),
         };
         Self::on(&Rc::new(channel), depth)
     }
@@ -139,9 +141,18 @@ impl Queue {
     fn settle(&self, polls: u32) {
         self.unsettled.set(self.unsettled.get().saturating_sub(polls));
         if self.unsettled.get() == 0 {
-            let members = self.members.borrow();
-            members.iter().filter_map(|member| member.core.upgrade()).for_each(|core| core.borrow().settle());
+            let (members, mut found) = (self.members.borrow(), self.found.borrow_mut());
+            let cores = members.iter().filter_map(|member| member.core.upgrade());
+            cores.for_each(|core| core.borrow_mut().settle(self, |flushed| found.push_back(flushed)));
         }
+    }
+
+    /// Takes completions that were found before.
+    fn take_found(&self, into: &mut [Completion]) -> usize {
+        let mut found = self.found.borrow_mut();
+        let taken = found.len().min(into.len());
+        into.iter_mut().zip(found.drain(..taken)).for_each(|(place, completion)| *place = completion);
+        taken
     }
 
     /// Takes completions from the device.
@@ -168,10 +179,21 @@ impl Queue {
                 break;
             }
         }
-        if taken == 0 && self.unsettled.get() > 0 {
-            self.settle(1);
+        if taken == 0 {
+            self.look_after(1);
         }
         taken
+    }
+
+    /// Looks after queue pairs that broke or have trouble, after so many polls.
+    #[inline]
+    fn look_after(&self, polls: u32) {
+        if self.completions.was_disturbed() {
+            self.unsettle();
+        }
+        if self.unsettled.get() > 0 {
+            self.settle(polls);
+        }
     }
 
     /// Asks for an event unless that was done, looks again, and says whether there was nothing new.
@@ -179,17 +201,14 @@ impl Queue {
         if !self.armed.replace(true) {
             self.completions.request_notice();
         }
-        if self.unsettled.get() > 0 {
-            self.settle(SETTLE_POLLS);
-        }
         // What was found before and not fetched is nothing new: a queue that nobody polls keeps nobody awake.
-        let mut found = self.found.borrow_mut();
+        let before = self.found.borrow().len();
+        self.look_after(SETTLE_POLLS);
         let mut completion = [Completion::EMPTY; 1];
-        if found.is_empty() && self.take(&mut completion) == 1 {
-            found.push_back(completion[0]);
-            return false;
+        if self.found.borrow().is_empty() && self.take(&mut completion) == 1 {
+            self.found.borrow_mut().push_back(completion[0]);
         }
-        true
+        self.found.borrow().len() == before
     }
 }
 
@@ -212,23 +231,50 @@ impl Channel {
     }
 
     fn sleep(&self, timeout: Duration) {
-        let mut events = [
-            PollFd::from_borrowed_fd(self.events.descriptor(), PollFlags::IN),
-            PollFd::new(&*self.waker, PollFlags::IN),
-        ];
-        // A year is as good as for ever, and nothing overflows.
-        let seconds = timeout.as_secs().min(365 * 24 * 3600) as i64;
-        let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        if matches!(rustix::event::poll(&mut events, Some(&timeout)), Ok(0) | Err(Errno::INTR)) {
-            return;
+        let events = (!self.gone.get()).then(|| self.events.descriptor());
+        match sleep_on(events, &self.waker, timeout) {
+            Slept::Events => self.clear(),
+            Slept::Gone => {
+                self.gone.set(true);
+                self.each(|queue| queue.completions.disturb());
+            }
+            Slept::Nothing => {}
         }
-        let [channel, waker] = events.map(|event| event.revents().contains(PollFlags::IN));
-        if channel {
-            self.clear();
-        }
-        if waker {
-            let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
-        }
+    }
+}
+
+/// What ended a sleep, beside the waker.
+#[derive(Debug, PartialEq, Eq)]
+enum Slept {
+    Nothing,
+    Events,
+    /// The device was taken away, and the descriptor of events is ready for ever.
+    Gone,
+}
+
+/// Sleeps until there are events, if any are expected, the waker is rung or the time has passed.
+fn sleep_on(events: Option<BorrowedFd<'_>>, waker: &OwnedFd, timeout: Duration) -> Slept {
+    // A year is as good as for ever, and nothing overflows.
+    let seconds = timeout.as_secs().min(365 * 24 * 3600) as i64;
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    let mut ready = [
+        PollFd::new(waker, PollFlags::IN),
+        PollFd::from_borrowed_fd(events.unwrap_or(waker.as_fd()), PollFlags::IN),
+    ];
+    let count = 1 + usize::from(events.is_some());
+    if matches!(rustix::event::poll(&mut ready[..count], Some(&timeout)), Ok(0) | Err(_)) {
+        return Slept::Nothing;
+    }
+    if ready[0].revents().contains(PollFlags::IN) {
+        let _ = rustix::io::read(waker, &mut [0; 8]);
+    }
+    let heard = ready[1..count].first().map_or(PollFlags::empty(), PollFd::revents);
+    if heard.contains(PollFlags::IN) {
+        Slept::Events
+    } else if heard.is_empty() {
+        Slept::Nothing
+    } else {
+        Slept::Gone
     }
 }
 
@@ -250,14 +296,7 @@ fn understand(members: &[Member], wc: &ffi::Wc) -> Option<Completion> {
 impl CompletionQueue for VerbsCompletionQueue {
     #[inline]
     fn poll(&mut self, into: &mut [Completion]) -> usize {
-        let mut found = self.queue.found.borrow_mut();
-        let mut taken = 0;
-        while taken < into.len()
-            && let Some(completion) = found.pop_front()
-        {
-            into[taken] = completion;
-            taken += 1;
-        }
+        let taken = self.queue.take_found(into);
         taken + self.queue.take(&mut into[taken..])
     }
 }
@@ -282,5 +321,30 @@ impl Park for VerbsCompletionQueue {
             // It fails only when it was rung 2^64 times before, and then the sleeper wakes anyway.
             let _ = rustix::io::write(&*waker, &1u64.to_ne_bytes());
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+
+    #[test]
+    fn a_sleeper_is_woken_by_a_device_that_is_taken_away_once_and_by_its_waker_for_ever() {
+        let long = Duration::from_secs(30);
+        let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (events, device) = pipe().unwrap();
+        rustix::io::write(&device, b"event").unwrap();
+        assert_eq!(sleep_on(Some(events.as_fd()), &waker, long), Slept::Events);
+        rustix::io::read(&events, &mut [0; 5]).unwrap();
+        drop(device);
+        assert_eq!(sleep_on(Some(events.as_fd()), &waker, long), Slept::Gone);
+        let short = Duration::from_millis(1);
+        let begun = std::time::Instant::now();
+        assert_eq!(sleep_on(None, &waker, short), Slept::Nothing);
+        assert!(begun.elapsed() >= short, "it did not sleep");
+        rustix::io::write(&waker, &1u64.to_ne_bytes()).unwrap();
+        assert_eq!(sleep_on(None, &waker, long), Slept::Nothing);
+        assert!(rustix::io::read(&waker, &mut [0; 8]).is_err(), "the waker was heard");
     }
 }

@@ -168,6 +168,26 @@ pub(crate) fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
+/// Checks that a peer's GID can be reached from ours: RoCE goes by IPv4 or by IPv6, from end to end.
+pub(crate) fn meets(ours: &GidInfo, theirs: Gid) -> Result<(), FabricError> {
+    let theirs = gid_info(0, theirs, 0).address;
+    if ours.kind == GidKind::InfiniBand || ours.address.is_ipv4() == theirs.is_ipv4() {
+        return Ok(());
+    }
+    let family = |address: IpAddr| if address.is_ipv4() { "an IPv4" } else { "an IPv6" };
+    Err(FabricError::NoDevice {
+        what: "the two sides use RDMA at addresses that do not reach each other".into(),
+        reason: format!(
+            "one at {}, {} address, the other at {theirs}, {}",
+            ours.address,
+            family(ours.address),
+            family(theirs)
+        ),
+        advice: "choose GIDs of one family on both sides: ?gid=INDEX or ?gid=ADDRESS, of those that locus info lists"
+            .into(),
+    })
+}
+
 /// Opens the NIC that was asked for, or says what is missing and how to mend it.
 pub(crate) fn choose(config: &VerbsConfig) -> Result<Chosen, FabricError> {
     let devices = Devices::list()?;

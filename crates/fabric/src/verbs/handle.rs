@@ -345,6 +345,7 @@ pub(crate) struct Completions {
     /// Dropped after the queue, which raises events on it.
     channel: Arc<CompletionChannel>,
     raw: NonNull<ffi::Cq>,
+    disturbed: AtomicBool,
     poll: unsafe extern "C" fn(*mut ffi::Cq, c_int, *mut ffi::Wc) -> c_int,
     request_notice: unsafe extern "C" fn(*mut ffi::Cq, c_int) -> c_int,
 }
@@ -368,7 +369,7 @@ impl Completions {
         // SAFETY: context and channel are open; no queue context is given.
         let raw = unsafe { create(device.raw(), depth, ptr::null_mut(), channel.raw.as_ptr(), 0) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion queue"))?;
-        Ok(Self { channel: channel.clone(), raw, poll, request_notice })
+        Ok(Self { channel: channel.clone(), raw, disturbed: AtomicBool::new(false), poll, request_notice })
     }
 
     /// Takes completions; never blocks.
@@ -384,6 +385,18 @@ impl Completions {
     pub(crate) fn request_notice(&self) {
         // SAFETY: the queue is ours.
         unsafe { (self.request_notice)(self.raw.as_ptr(), 0) };
+    }
+
+    /// Tells whoever polls the queue to look after its queue pairs: one of them has trouble that raises no completion.
+    pub(crate) fn disturb(&self) {
+        self.disturbed.store(true, Ordering::Release);
+    }
+
+    /// Whether that was told since this was asked last.
+    #[inline]
+    pub(crate) fn was_disturbed(&self) -> bool {
+        // Two steps, since almost always there is nothing to change.
+        self.disturbed.load(Ordering::Relaxed) && self.disturbed.swap(false, Ordering::Acquire)
     }
 
     /// Whether an event is about this queue.

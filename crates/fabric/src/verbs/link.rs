@@ -1,7 +1,8 @@
 //! Links: a bootstrap connection over TCP to one peer process, and a protection domain for it alone.
 
 use super::{
-    VerbsNic, VerbsRegion, VerbsRemoteRegion, bootstrap::Connection, ffi, handle::Domain, region::Grant,
+    VerbsNic, VerbsRegion, VerbsRemoteRegion, bootstrap::Connection, device, ffi, handle::Domain,
+    region::Grant,
 };
 use crate::{ControlMessage, FabricError, Facts, Link};
 use std::{
@@ -81,6 +82,7 @@ impl LinkInner {
     /// All queue pairs of a peer are at one place. A place that nobody is at takes the kernel a second to find out, in
     /// which the thread that connects stands still: so much for the first queue pair of a link, and not for others.
     pub(crate) fn check_gid(&self, gid: ffi::Gid) -> Result<(), FabricError> {
+        device::meets(&self.nic.chosen().gid, gid)?;
         if *self.gid.get_or_init(|| gid) == gid {
             return Ok(());
         }

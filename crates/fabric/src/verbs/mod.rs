@@ -6,7 +6,7 @@
 //! | `device` | which device, port and GID |
 //! | `bootstrap`, `link`, `listener` | the TCP connection that sets everything else up and notices dead peers |
 //! | `region`, `facts` | regions, and what a peer must know to use them and queue pairs |
-//! | `queue_pair`, `completion_queue`, `events` | the verbs, and what a device tells of itself |
+//! | `queue_pair`, `requests`, `completion_queue`, `events` | the verbs, and what a device tells of itself |
 //!
 //! `ibv_post_send` and `ibv_poll_cq` are used, which every driver has, and not the newer `ibv_wr_*` calls and the extended
 //! completion queue, which several lack.
@@ -23,7 +23,9 @@ mod link;
 mod listener;
 mod queue_pair;
 mod region;
+mod requests;
 
+pub use bootstrap::{Probe, probe};
 pub use completion_queue::VerbsCompletionQueue;
 pub use device::{DeviceInfo, GidChoice, GidInfo, GidKind, PortInfo, VerbsConfig, devices};
 pub use link::VerbsLink;

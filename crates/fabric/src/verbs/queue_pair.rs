@@ -9,6 +9,7 @@ use super::{
     handle::{Completions, Destination, Pair, Registration},
     link::{LinkInner, VerbsLink},
     region::Memory,
+    requests::{Requests, Slot},
 };
 use crate::{
     Completion, FabricError, Facts, LocalSlice, Opcode, Payload, PostError, QueuePair, QueuePairConfig,
@@ -21,7 +22,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU8, Ordering, fence},
+        atomic::{AtomicBool, AtomicU8, Ordering, fence},
     },
 };
 
@@ -56,6 +57,8 @@ pub struct VerbsAddress {
 pub(crate) struct Breakable {
     pair: Pair,
     state: AtomicU8,
+    /// The device did not even flush: nothing that is posted will complete.
+    ill: AtomicBool,
     /// Whether the end of the link is the end of the queue pair: not on UD, which speaks with anybody.
     bound: bool,
     // Dropped after the queue pair, which feeds them.
@@ -100,10 +103,13 @@ impl Breakable {
     }
 
     /// Has the device flush what is posted. A NIC does so by itself once a queue pair is in error; SoftRoCE does not see
-    /// what is posted after that until it is told again.
+    /// what is posted after that until it is told again. Where the device refuses, whoever polls the queues flushes.
     pub(crate) fn flush(&self) {
         let attributes = ffi::QpAttr { qp_state: ffi::QPS_ERR, ..Default::default() };
-        let _ = self.pair.modify("breaking a queue pair", attributes, ffi::QP_STATE);
+        if self.pair.modify("breaking a queue pair", attributes, ffi::QP_STATE).is_err() {
+            self.ill.store(true, Ordering::Release);
+            self.queues.iter().for_each(|queue| queue.disturb());
+        }
     }
 }
 
@@ -111,55 +117,6 @@ impl super::bootstrap::Ended for Breakable {
     fn ended(&self) {
         if self.bound {
             self.break_it();
-        }
-    }
-}
-
-/// A posted request.
-#[derive(Default)]
-struct Slot {
-    id: u64,
-    opcode: Option<Opcode>,
-    /// Keeps the memory registered until the request has completed, and what a datagram is addressed with.
-    _memory: Option<Arc<Registration>>,
-    _destination: Option<Arc<Destination>>,
-}
-
-/// A queue of requests: those numbered `head..tail` are posted and have not completed.
-struct Requests {
-    slots: Box<[Slot]>,
-    depth: usize,
-    head: u32,
-    tail: u32,
-}
-
-impl Requests {
-    fn new(depth: usize) -> Self {
-        let places = depth.max(1).next_power_of_two();
-        Self { slots: (0..places).map(|_| Slot::default()).collect(), depth, head: 0, tail: 0 }
-    }
-
-    fn is_full(&self) -> bool {
-        self.tail.wrapping_sub(self.head) as usize >= self.depth
-    }
-
-    fn place(&self, number: u32) -> usize {
-        number as usize & (self.slots.len() - 1)
-    }
-
-    /// Takes a request out, and all before it: they are complete.
-    fn complete(&mut self, number: u32) -> Option<(u64, Option<Opcode>)> {
-        if number.wrapping_sub(self.head) >= self.tail.wrapping_sub(self.head) {
-            return None;
-        }
-        loop {
-            let place = self.place(self.head);
-            let Slot { id, opcode, .. } = std::mem::take(&mut self.slots[place]);
-            let last = self.head == number;
-            self.head = self.head.wrapping_add(1);
-            if last {
-                return Some((id, opcode));
-            }
         }
     }
 }
@@ -218,6 +175,7 @@ impl VerbsQueuePair {
         let breakable = Arc::new(Breakable {
             pair,
             state: AtomicU8::new(INIT),
+            ill: AtomicBool::new(false),
             bound: config.transport != Transport::Ud,
             queues: [send.shared(), receive.shared()],
         });
@@ -427,7 +385,7 @@ impl Core {
                 (wr.opcode, wr.imm_data) = with_immediate(immediate, ffi::WR_SEND, ffi::WR_SEND_WITH_IMM);
                 if let Some(VerbsAddress { destination, number, qkey }) = to {
                     wr.wr.ud = ffi::Ud { ah: destination.raw(), remote_qpn: *number, remote_qkey: *qkey };
-                    slot._destination = Some(destination.clone());
+                    slot.destination = Some(destination.clone());
                 }
                 self.carried(payload, place, slot, &mut wr)?
             }
@@ -451,7 +409,7 @@ impl Core {
     #[inline]
     fn held(&mut self, slice: &LocalSlice<'_, VerbsNic>, slot: &mut Slot) -> Option<ffi::Sge> {
         let (buffer, registration) = self.buffer(slice)?;
-        slot._memory = Some(registration);
+        slot.memory = Some(registration);
         Some(buffer)
     }
 
@@ -498,6 +456,10 @@ impl Core {
         if count == 0 {
             return;
         }
+        if self.sends.refused {
+            self.queues[0].unsettle();
+            return;
+        }
         // The pointers are made from the boxes' own, in one place, right before they are used.
         let (requests, buffers) = (self.chain.as_mut_ptr(), self.buffers.as_mut_ptr());
         for place in 0..count {
@@ -512,8 +474,10 @@ impl Core {
         // and inline payloads are copied before the call returns.
         let result = unsafe { self.breakable.pair.post_send(self.chain.as_mut_ptr()) };
         if result != 0 {
-            // The limits were checked, so the device is ill, or it refuses to flush: nothing more will complete.
+            // The limits were checked, so the device is ill. What it did not take it will not flush.
+            self.sends.refused = true;
             self.breakable.break_it();
+            self.queues[0].unsettle();
         } else if self.state() == QueuePairState::Error {
             self.breakable.flush();
         }
@@ -528,9 +492,12 @@ impl Core {
         let number = self.receives.tail;
         let (mut sge, registration) = self.buffer(buffer).ok_or(PostError::Unregistered)?;
         let place = self.receives.place(number);
-        self.receives.slots[place] =
-            Slot { id, opcode: None, _memory: Some(registration), _destination: None };
+        self.receives.slots[place] = Slot { id, opcode: None, memory: Some(registration), destination: None };
         self.receives.tail = number.wrapping_add(1);
+        if self.receives.refused {
+            self.queues[1].unsettle();
+            return Ok(());
+        }
         let mut request = ffi::RecvWr {
             wr_id: RECEIVE | u64::from(self.receive_member) << 32 | u64::from(number),
             next: ptr::null_mut(),
@@ -540,17 +507,33 @@ impl Core {
         // SAFETY: the request names one buffer, whose registration the slot holds until it has completed.
         let result = unsafe { self.breakable.pair.post_receive(&raw mut request) };
         if result != 0 {
+            self.receives.refused = true;
             self.breakable.break_it();
+            self.queues[1].unsettle();
         } else if self.state() == QueuePairState::Error {
             self.breakable.flush();
         }
         Ok(())
     }
 
-    /// Has the device flush what was posted while it was breaking the queue pair.
-    pub(crate) fn settle(&self) {
-        if self.state() == QueuePairState::Error {
-            self.breakable.flush();
+    /// Has the device flush what was posted while it was breaking the queue pair. What an ill device will never flush, or
+    /// never took, is flushed here: `flushed` is given the completions for `queue`. Should the device complete one of these
+    /// after all, it is not heard: each request completes once.
+    pub(crate) fn settle(&mut self, queue: &Queue, mut flushed: impl FnMut(Completion)) {
+        if self.state() != QueuePairState::Error {
+            return;
+        }
+        self.breakable.flush();
+        let ill = self.breakable.ill.load(Ordering::Acquire);
+        let queue_pair = self.breakable.pair.number();
+        for (requests, feeds) in [&mut self.sends, &mut self.receives].into_iter().zip(&self.queues) {
+            if !ptr::eq(&**feeds, queue) || !(ill || requests.refused) {
+                continue;
+            }
+            while let Some((id, opcode)) = requests.abandon() {
+                let opcode = opcode.unwrap_or(Opcode::Receive);
+                flushed(Completion { id, queue_pair, status: Status::Flushed, opcode, ..Completion::EMPTY });
+            }
         }
     }
 
@@ -581,7 +564,8 @@ impl Core {
 }
 
 /// How a request ended, in the fabric's terms. SoftRoCE says of a message that is longer than its RECV what InfiniBand
-/// says of requests that make no sense: at the RECV "local operation error", at the SEND "remote operation error".
+/// says of requests that make no sense: at the RECV "local operation error", at the SEND "remote operation error". And it
+/// says "local operation error" of requests that it cannot send since its network interface is down.
 fn status_of(status: u32, of_receive: bool) -> Status {
     match status {
         ffi::WC_LOC_QP_OP_ERR if of_receive => Status::LocalLength,
@@ -592,7 +576,7 @@ fn status_of(status: u32, of_receive: bool) -> Status {
         ffi::WC_REM_ACCESS_ERR => Status::RemoteAccess,
         ffi::WC_REM_INV_REQ_ERR => Status::RemoteInvalidRequest,
         ffi::WC_RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
-        ffi::WC_RETRY_EXC_ERR => Status::PeerLost,
+        ffi::WC_RETRY_EXC_ERR | ffi::WC_LOC_QP_OP_ERR => Status::PeerLost,
         _ => Status::ProtocolViolation,
     }
 }

@@ -6,13 +6,15 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, FabricError, Link, Nic, PagePolicy, Payload, QueuePair, QueuePairConfig, RemoteSlice,
-    SendRequest, Verb,
+    Access, CompletionQueue, FabricError, Link, Nic, PagePolicy, Payload, QueuePair, QueuePairConfig,
+    RemoteSlice, SendRequest, Verb,
     echo::{ECHO_BYTES_MAX, ECHO_WINDOW, EchoClient, EchoEnd, EchoServer, EchoVerb},
 };
+use locus_runtime::{Idle, IdlePolicy, Rest};
 use std::{
     pin::Pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 pub fn cases<N: Nic>() -> Vec<Case<N>> {
@@ -22,6 +24,7 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "echo::calls_that_are_given_up_leave_room" => given_up,
         "echo::a_message_of_another_kind_ends_an_echo_of_sends" => a_strange_send,
         "echo::garbage_is_no_message_of_an_echo_of_writes" => garbage,
+        "echo::a_client_that_takes_no_answers_lets_the_server_sleep" => takes_no_answers,
         "echo::a_call_ends_when_the_peer_is_gone" => |f| {
             ends_with_the_peer(f, EchoVerb::Send);
             ends_with_the_peer(&mut f.another(), EchoVerb::Write);
@@ -111,6 +114,43 @@ fn a_strange_send<N: Nic>(fixture: &mut Fixture<N>) {
     pair.ring().unwrap();
     let mut server = EchoServer::new(far);
     wait("the echo to end", || server.turn().err());
+}
+
+/// Its answers find no RECV, so that the server's send queue fills up while further messages wait.
+fn takes_no_answers<N: Nic>(fixture: &mut Fixture<N>) {
+    let mut far = end(fixture, &fixture.far, EchoVerb::Send);
+    let mut queue = fixture.nic.create_completion_queue(512).unwrap();
+    let config =
+        QueuePairConfig { send_depth: 256, receive_depth: 1, ..fixture.config(locus_fabric::Transport::Rc) };
+    let mut pair = fixture.nic.create_queue_pair(&fixture.near, &config, &queue, &queue).unwrap();
+    let theirs = far.facts().unwrap();
+    far.connect(vec![pair.facts(&fixture.near).unwrap()]).unwrap();
+    pair.connect(theirs.into_iter().next().unwrap()).unwrap();
+    let mut server = EchoServer::new(far);
+    for number in 1..=200u64 {
+        let (first, last) = ((number | 16 << 32 | 16 << 48).to_le_bytes(), number.to_le_bytes());
+        let verb = Verb::Send { payload: Payload::Inline(&[&first, &last]), immediate: None, to: None };
+        pair.post_send(&SendRequest { id: number, verb, signaled: false }).unwrap();
+    }
+    pair.ring().unwrap();
+    // The first answers are under way, and RECVs that were posted again take more messages than can be answered.
+    let mut answered = 0;
+    wait("the server's send queue to fill up", || {
+        let now = server.turn().unwrap();
+        answered += now;
+        queue.poll(&mut [locus_fabric::Completion::EMPTY; 16]);
+        (now == 0 && answered >= 2 * ECHO_WINDOW as u32).then_some(())
+    });
+    assert_eq!(answered, 2 * ECHO_WINDOW as u32);
+    let policy = IdlePolicy { spins: 0, yields: 0, tick: Duration::from_millis(1) };
+    let mut idle = Idle::new(policy);
+    wait("the server to sleep, again and again", || {
+        let mut rests = (0..100).map(|_| {
+            assert_eq!(server.turn().unwrap(), 0);
+            idle.step(server.queue())
+        });
+        rests.all(|rest| rest == Rest::Slept).then_some(())
+    });
 }
 
 fn garbage<N: Nic>(fixture: &mut Fixture<N>) {

@@ -34,7 +34,7 @@ mod wait;
 use fixture::Fixture;
 use libtest_mimic::{Arguments, Trial};
 use locus_fabric::{
-    Nic, ReadOrder,
+    Address, Nic, ReadOrder,
     shm::ShmNic,
     sim::{Adversary, NicModel, SimNic, SimulationConfig, simulate},
     verbs::{VerbsConfig, VerbsNic},
@@ -83,7 +83,7 @@ impl Provider for Verbs {
     const NAME: &'static str = "verbs";
 
     fn open() -> VerbsNic {
-        let nic = VerbsNic::open(&VerbsConfig::default()).unwrap_or_else(|error| panic!("{error}"));
+        let nic = VerbsNic::open(&chosen()).unwrap_or_else(|error| panic!("{error}"));
         println!("{}", nic.describe());
         nic
     }
@@ -141,6 +141,17 @@ fn in_a_world(config: SimulationConfig, case: fn(&mut Fixture<SimNic>)) {
 /// Which providers are held to the suite, by name: all but `verbs` unless this variable names others. RDMA needs a device; see
 /// `vm/README.md` for one that needs no hardware.
 const PROVIDERS: &str = "LOCUS_PROVIDERS";
+
+/// Which NIC `verbs` is held to the suite on, as behind an address: `gid=2`. By default the first usable one.
+const NIC: &str = "LOCUS_NIC";
+
+fn chosen() -> VerbsConfig {
+    let options = std::env::var(NIC).unwrap_or_default();
+    match format!("rdma://localhost?{options}").parse() {
+        Ok(Address::Rdma { nic, .. }) => nic,
+        other => panic!("{NIC}={options}: {other:?}"),
+    }
+}
 
 /// One thing that must hold.
 struct Case<N: Nic> {

@@ -2,15 +2,18 @@
 
 use crate::{
     SOON,
+    device::{Interface, OBJECTS, held, is_active},
+    gids, ill,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
     test,
 };
 use libtest_mimic::Trial;
 use locus_fabric::{
-    Access, Link, Listener, Nic, PagePolicy, Payload, PostError, QueuePair, QueuePairState, Region,
+    Access, Address, Link, Listener, Nic, PagePolicy, Payload, PostError, QueuePair, QueuePairState, Region,
     SendRequest, Status,
     Transport::{self, Rc, Uc, Ud},
     Verb,
+    verbs::{Probe, probe},
 };
 use rustix::process::Signal;
 use std::{collections::BTreeMap, process::Command, time::Instant};
@@ -34,6 +37,10 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
+    add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
+    add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
+    add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);
+    add("what_an_ill_device_never_completes_is_flushed", ill::everything_is_flushed);
     add("hundreds_of_connections_leave_nothing", hundreds_of_connections);
     tests
 }
@@ -88,32 +95,18 @@ fn reads_fail_soon_after_a_death(device: &str) {
     assert_eq!(end.read(), Status::Success);
 }
 
-/// The name of the network interface that has an address.
-fn interface(address: &str) -> String {
-    let shown = Command::new("ip").args(["-4", "-o", "address", "show", "to", address]).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    shown.split_whitespace().nth(1).expect("an interface with the address").to_owned()
-}
-
 fn a_port_goes_down(device: &str) {
     let nic = nic();
-    let interface = interface(device);
-    let set = |state: &str| {
-        let done = Command::new("ip").args(["link", "set", &interface, state]).status().unwrap();
-        assert!(done.success());
-    };
+    let interface = Interface::of(device);
     for _ in 0..2 {
         let (_peer, mut end) = Peer::meet(&nic, device, Rc);
         assert_eq!(end.read(), Status::Success);
-        set("down");
+        interface.set("down");
         soon("a READ that fails", || (end.read() != Status::Success).then_some(()));
         soon("the queue pairs to break", || (end.pair.state() == QueuePairState::Error).then_some(()));
         is_flushed(&mut end);
-        set("up");
-        wait("the port to be active again", || {
-            let port = std::fs::read_to_string("/sys/class/infiniband/rxe0/ports/1/state").ok()?;
-            port.contains("ACTIVE").then_some(())
-        });
+        interface.set("up");
+        wait("the port to be active again", || is_active().then_some(()));
     }
     let (_peer, mut end) = Peer::meet(&nic, device, Rc);
     assert_eq!(end.read(), Status::Success);
@@ -169,25 +162,6 @@ fn a_full_send_queue(device: &str) {
     post(&mut end, id).expect("there is room again");
 }
 
-/// What the process and the device hold: descriptors, threads, and the device's objects of each kind.
-fn held() -> BTreeMap<String, usize> {
-    let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
-    let mut held = BTreeMap::from([
-        ("descriptors".to_owned(), count("/proc/self/fd")),
-        ("threads".to_owned(), count("/proc/self/task")),
-    ]);
-    let shown = Command::new("rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    let words: Vec<_> = shown.split_whitespace().collect();
-    for pair in words.windows(2) {
-        if let (true, Ok(number)) = (["pd", "cq", "qp", "mr", "ctx"].contains(&pair[0]), pair[1].parse()) {
-            held.insert(pair[0].to_owned(), number);
-        }
-    }
-    assert_eq!(held.len(), 7, "{shown}");
-    held
-}
-
 /// A peer that asks for the same region over and over must not have the device pin it over and over.
 fn asking_again(_: &str) {
     let nic = nic();
@@ -225,9 +199,7 @@ fn hundreds_of_connections(device: &str) {
     };
     // The device's objects are given back on threads of their own, so that it takes a moment until all are.
     let empty = held();
-    let settled = |held: &BTreeMap<String, usize>| {
-        ["pd", "cq", "qp", "mr"].iter().all(|kind| held[*kind] == empty[*kind])
-    };
+    let settled = |held: &BTreeMap<String, usize>| OBJECTS.iter().all(|kind| held[*kind] == empty[*kind]);
     // The first ones start threads that stay.
     (0..3).for_each(|_| connect());
     let before = wait("the first ones to be given back", || Some(held()).filter(settled));
@@ -237,4 +209,36 @@ fn hundreds_of_connections(device: &str) {
         (settled(&now) && now.iter().all(|(kind, count)| *count <= before[kind])).then_some(())
     });
     println!("{CONNECTIONS} connections, held before and after: {before:?}");
+}
+
+/// The kernel answers for routes as it does for firewalls that reject; the device's network is a dummy, which drops what is
+/// sent to others on it, as a firewall does.
+fn what_is_found(device: &str) {
+    for (kind, network) in
+        [("unreachable", "10.98.1.0/24"), ("prohibit", "10.98.2.0/24"), ("blackhole", "10.98.3.0/24")]
+    {
+        let done = Command::new("ip").args(["route", "add", kind, network]).status().unwrap();
+        assert!(done.success());
+    }
+    let nic = nic();
+    let listener = nic.listen(&format!("rdma://{device}:0").parse().unwrap()).unwrap();
+    let Address::Rdma { port, .. } = listener.address() else { panic!("an address of rdma") };
+    let found = |host: &str| {
+        let start = Instant::now();
+        let found = probe(host, port, SOON).unwrap()[0].1.clone();
+        println!("{host}: {found:?} after {} ms", start.elapsed().as_millis());
+        assert!(start.elapsed() < 2 * SOON);
+        found
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.accept(PATIENCE).unwrap());
+        assert_eq!(found(device), Probe::Serves);
+    });
+    let other = device.rsplit_once('.').expect("an IPv4 address").0.to_owned() + ".77";
+    assert_eq!(found(&other), Probe::Silent);
+    assert!(matches!(found("10.98.1.1"), Probe::Unreachable(_)));
+    assert!(matches!(found("10.98.2.1"), Probe::Forbidden(_)));
+    assert!(matches!(found("10.98.3.1"), Probe::Forbidden(_)));
+    drop(listener);
+    assert_eq!(found(device), Probe::Refused);
 }

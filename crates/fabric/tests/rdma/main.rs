@@ -6,7 +6,11 @@
 //!
 //! How soon a fault shows is part of what is promised: [`SOON`].
 
+#[path = "../shared/device.rs"]
+mod device;
 mod faults;
+mod gids;
+mod ill;
 mod limits;
 mod machines;
 mod peer;

@@ -8,6 +8,7 @@ use locus_fabric::{
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command};
 
+use crate::ill;
 pub use crate::wait::{PATIENCE, wait};
 
 type Of<N> = <N as Nic>::CompletionQueue;
@@ -128,6 +129,9 @@ fn transport(name: &str) -> Transport {
 /// What the other process does: it polls for nothing, and ends when its link does.
 pub fn play(arguments: &[String]) {
     let [address, transport] = arguments else { panic!("--role ADDRESS TRANSPORT") };
+    if address == ill::ROLE {
+        return ill::play(transport);
+    }
     stay(&nic(), &address.parse().unwrap(), transport);
 }
 

@@ -29,6 +29,8 @@ enum Step {
     Delete(usize),
     /// A put of a key that nobody gets.
     Fill(usize),
+    /// A delete of such a key.
+    Empty(usize),
 }
 
 /// Connects, however long it takes the server to be there.
@@ -96,8 +98,8 @@ impl Lane {
     fn choose(&mut self, number: usize, scenario: &Scenario, circumstances: &Circumstances) -> Step {
         let chance = &mut self.chance;
         if chance.up_to(circumstances.fills - 1) == 0 {
-            let others = super::keys::KEYS_MAX - scenario.keys;
-            return Step::Fill(scenario.keys + chance.up_to(others as u64 - 1) as usize);
+            let other = scenario.keys + chance.up_to(circumstances.others as u64 - 1) as usize;
+            return if chance.up_to(2) == 0 { Step::Empty(other) } else { Step::Fill(other) };
         }
         // The first key is the hottest.
         let key =
@@ -138,7 +140,12 @@ impl Lane {
                     Err(error) => return self.failed(ticket, error, shared),
                 }
             }
-            Step::Fill(number) => drop(client.put(key(number), b"filler").await?),
+            Step::Fill(number) => {
+                client.put(key(number), b"filler").await?;
+            }
+            Step::Empty(number) => {
+                client.delete(key(number)).await?;
+            }
         }
         Ok(())
     }

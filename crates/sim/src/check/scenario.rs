@@ -30,8 +30,10 @@ pub(super) struct Circumstances {
     pub(super) cores: usize,
     /// How many other keys of the same partition there are at first.
     pub(super) preloaded: usize,
-    /// One operation in so many puts yet another such key, so that tables grow and rows are kicked out.
+    /// One operation in so many puts or deletes one of the others, so that tables grow and rows are kicked out.
     pub(super) fills: u64,
+    /// How many others there are: few keep a small table full, many make it grow.
+    pub(super) others: usize,
     /// How often a get verifies again before it asks the server.
     pub(super) retries: usize,
     /// The longest value, in bytes.
@@ -85,7 +87,7 @@ impl Scenario {
         };
         let adversary = Adversary {
             preempts: one_of(&[0, 2, 10, 30]) as f64 / 100.0,
-            pause_ns: one_of(&[500, 4000, 20_000]),
+            pause_ns: one_of(&[500, 4000, 20_000, 100_000]),
             samples: one_of(&[10, 50, 90]) as f64 / 100.0,
             delay_ns: one_of(&[100, 3000, 20_000]),
             // A queue pair that breaks is a fault of its own.
@@ -99,7 +101,8 @@ impl Scenario {
         Circumstances {
             cores: one_of(&[1, 1, 2]) as usize,
             preloaded: one_of(&[0, 0, 5, 6, 20, 440]) as usize,
-            fills: one_of(&[4, 8, 1000]),
+            fills: one_of(&[2, 4, 8, 1000]),
+            others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
             value_bytes: one_of(&[40, 40, 200, 6000]) as usize,
             mixes_reads: one_of(&[0, 0, 1]) == 1,
@@ -138,7 +141,8 @@ impl FromStr for Scenario {
         let design = locus_store::Design::find(design)
             .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
             .name;
-        let numbers: Vec<u64> = rest.split(':').map_while(|number| number.parse().ok()).collect();
+        let numbers: Result<Vec<u64>, _> = rest.split(':').map(str::parse).collect();
+        let numbers = numbers.map_err(|_| wrong())?;
         let [seed, clients, lanes, operations, keys] = <[u64; 5]>::try_from(numbers).map_err(|_| wrong())?;
         let within = |number: u64, most: u64| {
             if (1..=most).contains(&number) { Ok(number as usize) } else { Err(wrong()) }

@@ -18,7 +18,7 @@ pub struct ClientConfig {
     pub retries: usize,
     /// How long the server may take to answer while a connection is set up.
     pub patience: Duration,
-    /// The longest pause between two attempts to connect again.
+    /// The longest pause between two attempts to connect again; each is shortened by chance, to half of it at least.
     pub reconnect_pause_max: Duration,
 }
 

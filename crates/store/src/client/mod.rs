@@ -4,6 +4,7 @@
 //! executor of that thread can run them; [`Client::block_on`] does so and idles in between.
 
 mod at_once;
+mod backoff;
 mod config;
 mod connection;
 mod counters;
@@ -22,9 +23,10 @@ use crate::{
     Design, Locus, PartitionMap, StoreError,
     control::{Manifest, Statistics},
 };
+use backoff::Backoff;
 use connection::Connection;
 use counters::count;
-use locus_fabric::{Address, Nic};
+use locus_fabric::{Address, Nic, Work};
 use locus_index::{Counters, Key, PartitionId};
 use locus_rpc::{Channel, Hub, RpcError};
 use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
@@ -37,8 +39,6 @@ use std::{
     time::Duration,
 };
 
-/// The shortest pause between two attempts to connect again, in nanoseconds.
-const RECONNECT_PAUSE_NS_MIN: u64 = 1_000_000;
 /// How many new connections one call may go on over.
 const RESUMES_MAX: u32 = 8;
 /// How many work requests all channels of a client may have outstanding together.
@@ -71,9 +71,8 @@ struct Server<N: Nic> {
     connection: RefCell<Option<Rc<Connection<N>>>>,
     /// What it said of itself at first. A successor must be alike: the map of partitions rests on it.
     manifest: Manifest,
-    /// When to try to connect again, and how long to wait after that, in nanoseconds.
-    retry_at_ns: Cell<u64>,
-    pause_ns: Cell<u64>,
+    /// When to try to connect again.
+    backoff: Backoff,
 }
 
 impl<N: Nic> Client<N> {
@@ -109,8 +108,7 @@ impl<N: Nic> Client<N> {
                 address,
                 manifest,
                 connection: RefCell::new(Some(Rc::new(connection))),
-                retry_at_ns: Cell::new(0),
-                pause_ns: Cell::new(0),
+                backoff: Backoff::new(crate::random()? as u64),
             });
         }
         let first = &manifests[0];
@@ -181,6 +179,7 @@ impl<N: Nic> Client<N> {
         if key.is_empty() || key.len() > locus_index::KEY_BYTES_MAX {
             return Err(StoreError::KeyLength(key.len()));
         }
+        N::charge(Work::Hash(key.len()));
         Ok(Key::new(key, self.seed))
     }
 
@@ -208,23 +207,27 @@ impl<N: Nic> Client<N> {
         let peer = || {
             server.address.as_ref().map_or_else(|| "the server in this process".into(), Address::to_string)
         };
-        if self.clock.now_ns() < server.retry_at_ns.get() {
+        if server.backoff.pauses(self.clock.now_ns()) {
             return Err(StoreError::ServerLost { peer: peer() });
         }
-        match self.open_again(server, None) {
-            Ok(connection) => Ok(connection),
-            Err(error) => {
-                let longest = self.config.reconnect_pause_max.as_nanos() as u64;
-                let pause = (server.pause_ns.get() * 2).clamp(RECONNECT_PAUSE_NS_MIN, longest);
-                server.pause_ns.set(pause);
-                server.retry_at_ns.set(self.clock.now_ns() + pause);
-                Err(error)
-            }
-        }
+        self.open_again(server, None)
     }
 
-    /// Connects again with a server.
+    /// Connects again with a server. A failure begins a pause.
     fn open_again(
+        &self,
+        server: &Server<N>,
+        lost: Option<&Connection<N>>,
+    ) -> Result<Rc<Connection<N>>, StoreError> {
+        let opened = self.try_again(server, lost);
+        match &opened {
+            Ok(_) => server.backoff.succeeded(),
+            Err(_) => server.backoff.failed(self.clock.now_ns(), self.config.reconnect_pause_max),
+        }
+        opened
+    }
+
+    fn try_again(
         &self,
         server: &Server<N>,
         lost: Option<&Connection<N>>,
@@ -246,7 +249,6 @@ impl<N: Nic> Client<N> {
                 was.seed
             )));
         }
-        server.pause_ns.set(0);
         count(&self.counters.reconnects);
         let connection = Rc::new(connection);
         *server.connection.borrow_mut() = Some(connection.clone());

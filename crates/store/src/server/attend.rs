@@ -96,7 +96,10 @@ impl<N: Nic> Attendant<N> {
                 Ok((Answer::Regions(regions.into_iter().map(|(id, _)| id).collect()), facts))
             }
             Ask::OpenStaging => self.open_staging(),
-            Ask::Statistics => Ok((Answer::Statistics(self.shared.statistics()), Vec::new())),
+            Ask::Statistics => {
+                let statistics = self.shared.snapshots.take(|| self.shared.statistics());
+                Ok((Answer::Statistics(statistics), Vec::new()))
+            }
             Ask::OpenEcho { writes } => self.open_echo(writes, facts),
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     opcode::{Opcode, Status, encode_extent},
     partition_map::PartitionMap,
 };
-use locus_fabric::{Facts, Link, Nic, Prefetches, Region};
+use locus_fabric::{Facts, Link, Nic, Prefetches, Region, Work};
 use locus_index::{
     Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
     cuckoo::{self, Attempt, Partition, Table, WAYS},
@@ -277,6 +277,8 @@ impl<N: Nic> Core<N> {
         let mut attempts = [const { None }; LANES];
         let mut ahead = Prefetches::within(arena.region_bytes());
         for (attempt, request) in attempts.iter_mut().zip(batch) {
+            N::charge(Work::Hash(request.key().len()));
+            N::charge(Work::Lookup);
             *attempt = route.key(request).and_then(|key| {
                 let table = &tables[key.partition().index()];
                 let attempt = (table.rows > 0).then(|| Attempt::begin(table, key))?;
@@ -369,6 +371,9 @@ impl<N: Nic> Core<N> {
             && value.len() > self.value_bytes_max
         {
             return refused(Status::Length);
+        }
+        if let Mutation::Put { value, .. } = mutation {
+            N::charge(Work::Change(value.len()));
         }
         let partition = &mut self.partitions[number];
         let was_growing = partition.growing();

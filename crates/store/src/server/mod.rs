@@ -4,6 +4,7 @@ mod attend;
 mod config;
 mod core;
 mod regions;
+mod snapshots;
 mod wishes;
 
 pub use config::ServerConfig;
@@ -21,6 +22,7 @@ use locus_runtime::{
     thread::{self, JoinHandle},
 };
 use regions::Regions;
+use snapshots::Snapshots;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -57,6 +59,8 @@ struct Shared<N: Nic> {
     next_client: AtomicU64,
     /// Clients that were dropped because of what they sent over the link.
     dropped: AtomicU64,
+    /// What clients who ask for statistics are told.
+    snapshots: Snapshots<Statistics>,
 }
 
 impl<N: Nic> Shared<N> {
@@ -133,6 +137,7 @@ impl<N: Nic> Server<N> {
             links: Mutex::default(),
             next_client: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            snapshots: Snapshots::default(),
         };
         Ok(Self { shared: Arc::new(shared), threads, listeners: Mutex::default() })
     }

@@ -22,5 +22,5 @@ mod units;
 
 pub use machine::{Contexts, LinkCosts, Machine, NicCosts, Pcie, ProcessorCosts, Requester, Responder};
 pub use nic::NicUsage;
-pub(crate) use nic::{NicState, Request, Operation};
+pub(crate) use nic::{NicState, Operation, Request};
 pub use units::{GigabytesPerSecond, Nanoseconds};

@@ -205,11 +205,8 @@ impl NicState {
     pub(crate) fn send_answer(&mut self, from_ps: u64, bytes: usize, leaves: bool) -> u64 {
         let on_wire = OnWire::answer(&self.machine.link, bytes);
         let nic = &self.machine.nic;
-        let packets_ps = if bytes > 0 {
-            on_wire.packets * nic.packet_ns.ps()
-        } else {
-            nic.acknowledgement_packet_ns.ps()
-        };
+        let packets_ps =
+            if bytes > 0 { on_wire.packets * nic.packet_ns.ps() } else { nic.acknowledgement_packet_ns.ps() };
         self.send(from_ps, packets_ps, on_wire, leaves)
     }
 
@@ -273,7 +270,8 @@ impl NicState {
                 let reliable = request.transport == Transport::Rc;
                 let answer_ps = if reliable { costs.responder.acknowledgement_ns.ps() } else { 0 };
                 let taken_ps = engine.occupy(passed_ps, engine_ps + answer_ps);
-                let completes = if request.operation == Operation::Send { costs.pcie.completion_bytes } else { 0 };
+                let completes =
+                    if request.operation == Operation::Send { costs.pcie.completion_bytes } else { 0 };
                 let ps = self.dma_ps(request.bytes) + self.dma_ps(completes as usize);
                 let written_ps = self.to_memory.occupy(at_ps, ps).max(taken_ps);
                 written_ps + costs.pipeline_ns.ps() + costs.pcie.write_ns.ps()

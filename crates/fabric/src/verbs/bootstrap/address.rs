@@ -8,6 +8,10 @@ use std::{
     time::Instant,
 };
 
+/// How many connections may wait to be accepted: when a server comes back, all its clients are there at once. The kernel
+/// lowers it to its own limit (`net.core.somaxconn`); those beyond it try again after a second, which the kernel sees to.
+const BACKLOG: i32 = 1024;
+
 /// Host and port as people write them.
 pub(super) fn write(host: &str, port: u16) -> String {
     let host = bare(host);
@@ -58,7 +62,7 @@ pub(super) fn dial(host: &str, port: u16) -> Result<TcpStream, FabricError> {
 }
 
 /// TCP connects a socket with itself when it draws the very port that it calls and nobody listens there.
-fn is_its_own_peer(stream: &TcpStream) -> bool {
+pub(super) fn is_its_own_peer(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(near), Ok(far)) if near == far)
 }
 
@@ -69,10 +73,10 @@ fn not_served(address: String, error: &Error) -> FabricError {
         }
         ErrorKind::TimedOut => format!(
             "no answer within {HELLO_TIMEOUT:?}: check that the host is up, the address is right and no firewall drops \
-             the port"
+             the port (locus info ADDRESS says more)"
         ),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            format!("{error}: check the address and the network")
+            format!("{error}: check the address, the network and firewalls (locus info ADDRESS says more)")
         }
         _ => error.to_string(),
     };
@@ -83,7 +87,9 @@ fn not_served(address: String, error: &Error) -> FabricError {
 pub(super) fn bind(host: &str, port: u16) -> Result<TcpListener, FabricError> {
     let bound = TcpListener::bind(&resolve(host, port)?[..]);
     let listener = bound.map_err(|error| unusable(write(host, port), &error))?;
-    let prepared = listener.set_nonblocking(true);
+    // A second call changes the length of the queue, which std sets to 128.
+    let prepared = rustix::net::listen(&listener, BACKLOG).map_err(Error::from);
+    let prepared = prepared.and_then(|()| listener.set_nonblocking(true));
     prepared.map_err(|source| FabricError::System { what: "preparing a socket", source })?;
     Ok(listener)
 }

@@ -6,7 +6,7 @@ use super::{
     frame::Message,
     hello::{self, Greeting, HELLO_BYTES, HELLO_TIMEOUT, Verdict},
     socket::{self, Gone},
-    watch,
+    turns, watch,
     wire::Wire,
 };
 use crate::FabricError;
@@ -66,8 +66,10 @@ impl Connection {
         Ok((hear_hello(near, &peer, peer.clone())?, hear_hello(far, &peer, peer.clone())?))
     }
 
-    /// Connects with the process that listens at a host and port.
+    /// Connects with the process that listens at a host and port. Only so many threads of a process do so at a time; for
+    /// its turn, for the connection and for the hello it waits 5 s each at most.
     pub(crate) fn connect(host: &str, port: u16) -> Result<Self, FabricError> {
+        let _turn = turns::take(host, port)?;
         let stream = address::dial(host, port)?;
         let address = address::write(host, port);
         let peer = address::write_peer(&stream);

@@ -61,14 +61,19 @@ impl Listening {
         let deadline = socket::deadline(timeout);
         let mut strangers = lock(&self.strangers);
         loop {
-            self.welcome(&mut strangers)?;
+            let welcomed = self.welcome(&mut strangers);
             // Backwards, since those who are heard out leave the list.
             for index in (0..strangers.len()).rev() {
                 if let Some(heard) = hear(&mut strangers, index) {
                     return heard.map(Some);
                 }
             }
-            let crowded = strangers.len() > STRANGERS_MAX;
+            // Where there are no descriptors for those who come, the oldest one gives its own.
+            let crowded = match welcomed {
+                Ok(()) => strangers.len() > STRANGERS_MAX,
+                Err(_) if !strangers.is_empty() => true,
+                Err(error) => return Err(error),
+            };
             if crowded {
                 strangers.remove(0);
             }
@@ -94,6 +99,7 @@ impl Listening {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // Most likely there are no descriptors left.
                 Err(source) => return Err(FabricError::System { what: "accepting a connection", source }),
             }
         }

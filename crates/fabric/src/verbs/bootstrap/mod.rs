@@ -9,7 +9,9 @@
 //! | `hello`, `frame` | what travels: 16 bytes that every release understands, then frames |
 //! | `wire`, `inbox`, `ending` | what all clones of a connection and the watch share |
 //! | `watch`, `lease` | the one thread that reads all sockets and notices silence |
-//! | `address`, `socket` | names and system calls |
+//! | `address`, `turns` | names, and how many connect at a time |
+//! | `probe` | what is found at an address that does not serve |
+//! | `socket` | system calls |
 
 mod address;
 mod connection;
@@ -19,12 +21,15 @@ mod hello;
 mod inbox;
 mod lease;
 mod listening;
+mod probe;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod watch;
 mod wire;
 
 pub(crate) use connection::Connection;
 pub(crate) use ending::Ended;
 pub(crate) use listening::Listening;
+pub use probe::{Probe, probe};

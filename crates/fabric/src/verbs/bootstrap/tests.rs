@@ -6,6 +6,7 @@ use super::{
     inbox::INBOX_BYTES_MAX,
     lease::{HEARTBEAT, LEASE},
     listening::STRANGERS_MAX,
+    turns::CONNECTS_MAX,
     *,
 };
 use crate::FabricError;
@@ -509,4 +510,94 @@ fn addresses_that_do_not_serve_say_why() {
     );
     let nameless = Connection::connect("no host has this name", 1);
     assert!(matches!(nameless, Err(FabricError::BadAddress { .. })), "{nameless:?}");
+}
+
+/// When a server comes back, all clients of a process are there at once; they go to it a few at a time.
+#[test]
+fn a_crowd_connects_a_few_at_a_time() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    const CROWD: usize = 4 * CONNECTS_MAX;
+    std::thread::scope(|scope| {
+        let crowd: Vec<_> =
+            (0..CROWD).map(|_| scope.spawn(move || Connection::connect("127.0.0.1", port))).collect();
+        // Nobody is answered until all who have a turn are there; the kernel accepts for those who come all the same.
+        let mut unanswered: Vec<_> = (0..CONNECTS_MAX).map(|_| listener.accept().unwrap().0).collect();
+        listener.set_nonblocking(true).unwrap();
+        let mut answered = Vec::new();
+        while let Some(mut socket) = unanswered.pop() {
+            let more = listener.accept();
+            assert!(more.is_err(), "one more than {CONNECTS_MAX} connects at a time");
+            socket.set_nonblocking(false).unwrap();
+            socket.write_all(&good_hello()).unwrap();
+            answered.push(socket);
+            // Its place is taken by another, until there is none.
+            if answered.len() + unanswered.len() < CROWD {
+                unanswered.push(accept_by(&listener));
+            }
+        }
+        crowd.into_iter().for_each(|client| drop(client.join().unwrap().unwrap()));
+    });
+}
+
+/// Accepts on a socket that does not block.
+fn accept_by(listener: &TcpListener) -> TcpStream {
+    let start = Instant::now();
+    loop {
+        if let Ok((socket, _)) = listener.accept() {
+            return socket;
+        }
+        assert!(start.elapsed() < LONG, "nobody connects");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn hundreds_may_wait_to_be_accepted() {
+    let listening = listen();
+    // More than std lets wait. Each gets through at once, where one beyond the backlog would wait for a second or more.
+    let waiting: Vec<_> = (0..300)
+        .map(|_| TcpStream::connect_timeout(&listening.address(), Duration::from_millis(900)).unwrap())
+        .collect();
+    drop(waiting);
+}
+
+/// Strangers who say nothing use up the process's descriptors; whoever says hello is heard all the same. The limit is one of
+/// the process, so the test runs in one of its own.
+#[test]
+fn silent_strangers_leave_descriptors_to_others() {
+    const ALONE: &str = "LOCUS_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "verbs::bootstrap::tests::silent_strangers_leave_descriptors_to_others";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = alone.args(["--exact", name, "--test-threads", "1"]).env(ALONE, "").output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let listening = listen();
+    // The watch of connections has a descriptor, too.
+    let _link = link(&listening);
+    let mut silent: Vec<_> = (0..10).map(|_| stranger(&listening)).collect();
+    let mut client = stranger(&listening);
+    client.write_all(&good_hello()).unwrap();
+    // Four are left: for fewer than the strangers.
+    let next = client.try_clone().unwrap().as_raw_fd() as u64;
+    let limit = Rlimit { current: Some(next + 4), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let accepted = accept(&listening);
+    assert_eq!(accepted.peer(), client.local_addr().unwrap().to_string());
+    assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0, "the oldest one was sent away");
+    drop(accepted);
+    // Without any stranger to send away it is an error.
+    listening.accept(Duration::ZERO).unwrap();
+    drop(listening);
+    let listening = listen();
+    let _waiting = stranger(&listening);
+    let none = Rlimit { current: Some(0), ..limit };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let error = listening.accept(LONG).map(drop).unwrap_err().to_string();
+    assert!(error.contains("accepting a connection"), "{error}");
 }

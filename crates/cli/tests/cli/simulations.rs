@@ -1,0 +1,108 @@
+//! `locus sim check` from outside.
+
+use crate::harness::{Place, Ran, command, locus, signal};
+use rustix::process::Signal;
+
+fn check(arguments: &[&str]) -> Ran {
+    let mut all = vec!["sim", "check"];
+    all.extend(arguments);
+    locus(&all)
+}
+
+#[test]
+fn worlds_are_explored_and_what_they_went_through_is_told() {
+    for design in ["pilaf", "pilaf-vo"] {
+        let said = check(&["--design", design, "--seeds", "0..20"]).done().text();
+        assert!(said.starts_with(&format!("20 worlds of {design}, all linearizable\n")), "{said}");
+        let count = |name: &str| -> u64 {
+            let line = said.lines().find(|line| line.split_whitespace().next() == Some(name));
+            line.and_then(|line| line.split_whitespace().last()?.parse().ok()).unwrap_or(0)
+        };
+        assert_eq!(count("worlds"), 20, "{said}");
+        let of_clients = if design == "pilaf" { "reads" } else { "gets" };
+        for name in ["operations", of_clients, "events", "preemptions"] {
+            assert!(count(name) > 20, "{name} in {said}");
+        }
+    }
+}
+
+#[test]
+fn worlds_are_the_same_however_many_run_at_once() {
+    let one = check(&["--seeds", "10..30", "--threads", "1"]).done().text();
+    assert_eq!(check(&["--seeds", "10..30", "--threads", "3"]).done().text(), one);
+}
+
+#[test]
+fn a_world_is_run_again_byte_for_byte() {
+    let place = Place::new();
+    let run = |name: &str| {
+        let file = place.path(name);
+        let arguments = ["--world", "pilaf:17:3:2:20:2", "--history", file.to_str().unwrap()];
+        (check(&arguments).done().text(), std::fs::read(&file).unwrap())
+    };
+    let (said, history) = run("first");
+    assert!(said.starts_with("pilaf:17:3:2:20:2: linearizable, after "), "{said}");
+    assert!(history.len() > 1000);
+    assert!((said, history) == run("second"), "the same world went another way");
+    // Another judge says the same.
+    let said = locus(&["history", place.path("first").to_str().unwrap()]).done().text();
+    assert!(said.ends_with(": linearizable\n"), "{said}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    let refused = |arguments: &[&str], words: &[&str]| {
+        check(arguments).said(2, words);
+    };
+    refused(&["--seeds", "5..5"], &["5..5 holds no seed"]);
+    refused(&["--seeds", "7..5"], &["holds no seed"]);
+    refused(&["--seeds", "5"], &["FROM..TO"]);
+    refused(&["--seeds", "0..x"], &["\"x\" is no seed"]);
+    refused(&["--design", "nonsense"], &["nonsense", "no design of this name", "locus designs"]);
+    let form = "DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS";
+    let worlds = [
+        "garbage",
+        "pilaf:1:2:3",
+        "pilaf:1:2:3:4:x",
+        "pilaf:1:2:3:4:5:6",
+        "pilaf:1:2:3:4:5:x",
+        "pilaf:1:0:3:4:5",
+    ];
+    for world in worlds {
+        refused(&["--world", world], &[&format!("{world:?}"), form]);
+    }
+    refused(&["--world", "nonsense:1:2:3:4:5"], &["no design \"nonsense\""]);
+    for other in [["--seeds", "0..5"], ["--design", "pilaf"], ["--threads", "1"]] {
+        refused(
+            &["--world", "pilaf:17:2:1:9:1", other[0], other[1]],
+            &["--world", other[0], "cannot be used"],
+        );
+    }
+    let unwritable = ["--world", "pilaf:17:2:1:9:1", "--history", "/nonexistent/history"];
+    check(&unwritable).said(3, &["creating /nonexistent/history"]);
+}
+
+#[test]
+fn a_signal_ends_a_long_exploration_with_what_was_found_so_far() {
+    for (by, mask) in [(Signal::INT, 1 << 1), (Signal::TERM, 1 << 14)] {
+        let child = command(&["sim", "check", "--seeds", "0..1000000000"]).spawn().unwrap();
+        // Once it has asked for the signal, that ends it as it says, and not as the system would.
+        let status = format!("/proc/{}/status", child.id());
+        let catches = || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+            u64::from_str_radix(caught, 16).unwrap() & mask != 0
+        };
+        while !catches() {
+            std::thread::yield_now();
+        }
+        signal(&child, by);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{said}");
+        assert!(
+            said.starts_with("interrupted: ") && said.contains("worlds of pilaf, all linearizable"),
+            "{said}"
+        );
+    }
+}

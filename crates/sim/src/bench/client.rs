@@ -1,0 +1,110 @@
+//! A client of a simulated cluster: a window of operations that are drawn from a trace, one after the other.
+
+use super::cluster::{ClusterBench, Phase, Shared};
+use locus_bench::{Kind, keys::Shape, trace::Trace};
+use locus_fabric::sim::SimNic;
+use locus_runtime::{Clock, MonotonicClock, interleave_async, thread};
+use locus_store::{Client, ClientConfig, StoreError};
+use std::time::Duration;
+
+/// How many operations of a client's trace differ.
+const TRACE_ENTRIES: usize = 1 << 14;
+
+/// The main function of a client process.
+pub(super) fn main(config: &ClusterBench, number: usize, shared: &Shared) {
+    match drive(config, number, shared) {
+        Ok(()) => {}
+        Err(error) => shared.failed(&error.to_string()),
+    }
+    shared.client_done();
+}
+
+fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Box<dyn std::error::Error>> {
+    let client = connect(config)?;
+    let shape = Shape::new(config.key_bytes, config.value_bytes, config.records - 1)?;
+    let lanes = config.window.min(locus_runtime::LANES_MAX);
+    load(config, number, &client, &shape, lanes, shared)?;
+    shared.client_ready();
+    while shared.phase() == Phase::Loading {
+        thread::sleep(Duration::from_micros(1));
+    }
+    let trace = Trace::draw_entries(
+        config.workload,
+        config.distribution,
+        config.records,
+        config.seed,
+        number,
+        TRACE_ENTRIES,
+    )?;
+    let lane = |lane: usize| {
+        let (client, shape, trace) = (&client, &shape, &trace);
+        async move {
+            let mut position = lane * (TRACE_ENTRIES / lanes);
+            let (mut key, mut value) = (shape.new_key(), vec![0; shape.value_bytes()]);
+            let clock = MonotonicClock::new();
+            while shared.phase() != Phase::Done {
+                let (kind, index, following) = trace.entry(position);
+                position = following;
+                shape.write_key(&mut key, index);
+                let start_ns = clock.now_ns();
+                let result = operate(client, shape, kind, index, &key, &mut value).await;
+                shared.ended(clock.now_ns() - start_ns, kind, result.is_ok());
+            }
+        }
+    };
+    client.block_on(interleave_async(lanes, (0..lanes).map(lane), |_, ()| ()));
+    shared.add_counters(&client);
+    Ok(())
+}
+
+pub(super) fn connect(config: &ClusterBench) -> Result<Client<SimNic>, StoreError> {
+    let addresses: Vec<_> = (0..config.servers).map(super::cluster::address).collect();
+    let client = ClientConfig { window: config.window, ..ClientConfig::default() };
+    Client::connect(&SimNic::open(), &addresses, client)
+}
+
+/// Puts this client's share of the records.
+fn load(
+    config: &ClusterBench,
+    number: usize,
+    client: &Client<SimNic>,
+    shape: &Shape,
+    lanes: usize,
+    shared: &Shared,
+) -> Result<(), StoreError> {
+    let next = std::cell::Cell::new(number as u64);
+    let failure = std::cell::RefCell::new(None);
+    let lane = |_| async {
+        let (mut key, mut value) = (shape.new_key(), vec![0; shape.value_bytes()]);
+        while next.get() < config.records && failure.borrow().is_none() {
+            let index = next.replace(next.get() + config.clients as u64);
+            shape.write_key(&mut key, index);
+            shape.write_value(&mut value, index, 0);
+            if let Err(error) = client.put(&key, &value).await {
+                *failure.borrow_mut() = Some(error);
+            }
+        }
+    };
+    client.block_on(interleave_async(lanes, (0..lanes).map(lane), |_, ()| ()));
+    let _ = shared;
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+async fn operate(
+    client: &Client<SimNic>,
+    shape: &Shape,
+    kind: Kind,
+    index: u64,
+    key: &[u8],
+    value: &mut [u8],
+) -> Result<(), StoreError> {
+    if matches!(kind, Kind::Get | Kind::ReadModifyWrite) {
+        let found = client.get(key, |found| shape.is_value_of(found, index)).await?;
+        assert_eq!(found, Some(true), "record {index} holds its own value");
+    }
+    if matches!(kind, Kind::Put | Kind::ReadModifyWrite | Kind::Insert) {
+        shape.write_value(value, index, 1);
+        client.put(key, value).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! A cluster of simulated hosts under a load: servers, clients, what they count, and when.
+
+use super::{
+    client,
+    row::{Bottleneck, ClusterRow, Latency},
+};
+use hdrhistogram::Histogram;
+use locus_bench::{Distribution, Kind, Workload};
+use locus_fabric::{
+    Address,
+    sim::{SimHost, SimNic, SimProcess, SimulationConfig, SimulationError, simulate},
+};
+use locus_runtime::{channel, thread};
+use locus_store::{Client, Design, Server, ServerConfig};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+/// The longest latency that is told apart: a second.
+const LATENCY_NS_MAX: u64 = 1_000_000_000;
+/// The limits of a cluster: beyond them a run takes hours.
+const HOSTS_MAX: usize = 1024;
+const CLIENTS_MAX: usize = 1 << 14;
+const WINDOW_MAX: usize = 32;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct ClusterBench {
+    /// The name of what `world` models.
+    pub preset: String,
+    /// The NICs, links and processors.
+    pub world: SimulationConfig,
+    /// The design.
+    pub design: &'static Design,
+    /// Servers, each on a host of its own.
+    pub servers: usize,
+    /// Cores of each server.
+    pub server_cores: usize,
+    /// Hosts that clients share.
+    pub client_hosts: usize,
+    /// Clients, each with a thread of its own.
+    pub clients: usize,
+    /// Operations outstanding per client.
+    pub window: usize,
+    /// The mix of operations.
+    pub workload: Workload,
+    /// Which keys.
+    pub distribution: Distribution,
+    /// Records of all servers together.
+    pub records: u64,
+    /// Length of keys, in bytes.
+    pub key_bytes: usize,
+    /// Length of values, in bytes.
+    pub value_bytes: usize,
+    /// Virtual time before measuring.
+    pub warmup: Duration,
+    /// Virtual time measured.
+    pub measured: Duration,
+    /// Seed of the operations drawn.
+    pub seed: u64,
+}
+
+/// Why a cluster has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// It cannot be built as asked.
+    #[error("{0}")]
+    Impossible(String),
+    /// Something failed in it.
+    #[error("in the simulated cluster: {0}")]
+    Failed(String),
+    /// Its world ended early.
+    #[error(transparent)]
+    World(#[from] SimulationError),
+}
+
+impl ClusterBench {
+    /// Refuses what cannot be built, with the reason.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let within = |what: &str, number: usize, most: usize| {
+            let fits = (1..=most).contains(&number);
+            fits.then_some(()).ok_or_else(|| {
+                BenchError::Impossible(format!("{what}: 1 to {most} are possible, not {number}"))
+            })
+        };
+        within("--servers", self.servers, HOSTS_MAX)?;
+        within("--server-cores", self.server_cores, 64)?;
+        within("--client-hosts", self.client_hosts, HOSTS_MAX)?;
+        within("--clients", self.clients, CLIENTS_MAX)?;
+        within("--window", self.window, WINDOW_MAX)?;
+        if self.workload.mix().insert_percent > 0 {
+            return Err(BenchError::Impossible(format!(
+                "workload {} inserts records, which simulated clients do not (yet): a, b, c and f are possible",
+                self.workload
+            )));
+        }
+        if self.records == 0 || self.measured.is_zero() {
+            return Err(BenchError::Impossible("--records and the time measured begin above zero".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Loading,
+    Warming,
+    Measuring,
+    Done,
+}
+
+/// What the processes of a cluster share with its judge, who is on no host.
+#[derive(Clone)]
+pub(super) struct Shared(Rc<Books>);
+
+struct Books {
+    phase: Cell<Phase>,
+    ready: Cell<usize>,
+    done: Cell<usize>,
+    operations: Cell<u64>,
+    gets: Cell<u64>,
+    errors: Cell<u64>,
+    failure: RefCell<Option<String>>,
+    histogram: RefCell<Histogram<u64>>,
+    /// READs, gets and failed verifications of the whole run, loading included.
+    reads: Cell<u64>,
+    all_gets: Cell<u64>,
+    retries: Cell<u64>,
+}
+
+fn add(cell: &Cell<u64>, count: u64) {
+    cell.set(cell.get() + count);
+}
+
+impl Shared {
+    fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants");
+        Self(Rc::new(Books {
+            phase: Cell::new(Phase::Loading),
+            ready: Cell::default(),
+            done: Cell::default(),
+            operations: Cell::default(),
+            gets: Cell::default(),
+            errors: Cell::default(),
+            failure: RefCell::default(),
+            histogram: RefCell::new(histogram),
+            reads: Cell::default(),
+            all_gets: Cell::default(),
+            retries: Cell::default(),
+        }))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.0.phase.get()
+    }
+
+    pub(super) fn client_ready(&self) {
+        self.0.ready.set(self.0.ready.get() + 1);
+    }
+
+    pub(super) fn client_done(&self) {
+        self.0.done.set(self.0.done.get() + 1);
+    }
+
+    pub(super) fn failed(&self, why: &str) {
+        self.0.failure.borrow_mut().get_or_insert_with(|| why.to_owned());
+    }
+
+    /// An operation has ended.
+    pub(super) fn ended(&self, latency_ns: u64, kind: Kind, went_well: bool) {
+        if self.phase() != Phase::Measuring {
+            return;
+        }
+        add(&self.0.operations, 1);
+        add(&self.0.gets, u64::from(kind != Kind::Put));
+        add(&self.0.errors, u64::from(!went_well));
+        self.0.histogram.borrow_mut().saturating_record(latency_ns.max(1));
+    }
+
+    pub(super) fn add_counters(&self, client: &Client<SimNic>) {
+        let effort = client.effort();
+        add(
+            &self.0.reads,
+            effort.rows_read.get()
+                + effort.rows_read_again.get()
+                + effort.extents_read.get()
+                + effort.entries_read.get(),
+        );
+        add(&self.0.retries, effort.rows_unverified.get() + effort.extents_unverified.get());
+        add(&self.0.all_gets, client.counters().gets.get());
+    }
+}
+
+/// Where the n-th server listens.
+pub(super) fn address(number: usize) -> Address {
+    Address::Sim(format!("server-{number}"))
+}
+
+/// Runs a cluster.
+pub fn run(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
+    config.check()?;
+    let asked = config.clone();
+    let outcome = simulate(config.world.clone(), move || play(&asked))?;
+    outcome.value
+}
+
+/// Virtual time that servers and clients may take to load and to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn play(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
+    let shared = Shared::new();
+    let servers: Vec<(SimHost, SimProcess)> =
+        (0..config.servers).map(|number| serve(config, number)).collect();
+    let hosts: Vec<SimHost> =
+        (0..config.client_hosts).map(|number| SimHost::add(&format!("client {number}"), 0)).collect();
+    let clients: Vec<SimProcess> = (0..config.clients)
+        .map(|number| {
+            let (config, shared) = (config.clone(), shared.clone());
+            let host = hosts[number % hosts.len()];
+            SimProcess::spawn_on(host, "client", move || client::main(&config, number, &shared))
+        })
+        .collect();
+    wait_for(config.clients, |books| books.ready.get(), &shared)?;
+    shared.0.phase.set(Phase::Warming);
+    thread::sleep(config.warmup);
+    let before = Usage::of(&servers, &hosts);
+    shared.0.phase.set(Phase::Measuring);
+    thread::sleep(config.measured);
+    shared.0.phase.set(Phase::Done);
+    let used = Usage::of(&servers, &hosts).since(&before);
+    wait_for(config.clients, |books| books.done.get(), &shared)?;
+    clients.iter().for_each(SimProcess::join);
+    Ok(row(config, &shared.0, &used))
+}
+
+/// Waits until all clients have come so far.
+fn wait_for(clients: usize, count: impl Fn(&Books) -> usize, shared: &Shared) -> Result<(), BenchError> {
+    const LOOK: Duration = Duration::from_micros(50);
+    for _ in 0..PATIENCE.as_nanos() / LOOK.as_nanos() {
+        if let Some(failure) = shared.0.failure.borrow_mut().take() {
+            return Err(BenchError::Failed(failure));
+        }
+        if count(&shared.0) == clients {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    Err(BenchError::Failed(format!("clients were not ready within {PATIENCE:?} of virtual time")))
+}
+
+/// Starts the n-th server on a host of its own, and waits until it listens.
+fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
+    let (ready, is_ready) = channel::channel();
+    let host = SimHost::add(&format!("server {number}"), config.server_cores);
+    let server = ServerConfig {
+        design: config.design,
+        cores: config.server_cores,
+        memory_bytes: 16 << 30,
+        region_bytes: 4 << 20,
+        clients_max: 1 << 16,
+        window: config.window.max(ServerConfig::default().window),
+        ..ServerConfig::default()
+    };
+    let process = SimProcess::spawn_on(host, "server", move || {
+        let server = Server::start(&SimNic::open(), server).expect("a server starts");
+        server.listen(&address(number)).expect("its address is free");
+        // Whoever started it may be gone.
+        let _ = ready.send(());
+        thread::sleep(Duration::from_secs(1 << 30));
+    });
+    // An error says that it panicked, which ends the world.
+    let _ = is_ready.receive();
+    (host, process)
+}
+
+/// What the hosts have worked.
+struct Usage {
+    /// Nanoseconds that the busiest core of each server has worked.
+    server_cores_ns: Vec<u64>,
+    servers_ns: u64,
+    clients_ns: u64,
+}
+
+impl Usage {
+    fn of(servers: &[(SimHost, SimProcess)], clients: &[SimHost]) -> Self {
+        let server_cores_ns: Vec<u64> = servers.iter().flat_map(|(host, _)| host.cores_busy_ns()).collect();
+        Self {
+            servers_ns: server_cores_ns.iter().sum(),
+            server_cores_ns,
+            clients_ns: clients.iter().map(|host| host.busy_ns()).sum(),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let pairs = self.server_cores_ns.iter().zip(&before.server_cores_ns);
+        Self {
+            server_cores_ns: pairs.map(|(now, then)| now - then).collect(),
+            servers_ns: self.servers_ns - before.servers_ns,
+            clients_ns: self.clients_ns - before.clients_ns,
+        }
+    }
+}
+
+fn row(config: &ClusterBench, books: &Books, used: &Usage) -> ClusterRow {
+    let seconds = config.measured.as_secs_f64();
+    let operations = books.operations.get();
+    let each = |count: f64, of: u64| if of == 0 { 0.0 } else { count / of as f64 };
+    let cores = used.server_cores_ns.len() as f64 * config.measured.as_nanos() as f64;
+    let utilisation = vec![("cores".to_owned(), used.servers_ns as f64 / cores)];
+    ClusterRow {
+        design: config.design.name.to_owned(),
+        fabric: format!("sim:{}", config.preset),
+        workload: config.workload.to_string(),
+        distribution: config.distribution.to_string(),
+        records: config.records,
+        key_bytes: config.key_bytes,
+        value_bytes: config.value_bytes,
+        servers: config.servers,
+        server_cores: config.server_cores,
+        client_hosts: config.client_hosts,
+        clients: config.clients,
+        window: config.window,
+        seconds,
+        operations,
+        ops_per_second: operations as f64 / seconds,
+        latency_ns: Latency::of(&books.histogram.borrow()),
+        server_cpu_ns_per_op: each(used.servers_ns as f64, operations),
+        client_cpu_ns_per_op: each(used.clients_ns as f64, operations),
+        reads_per_get: each(books.reads.get() as f64, books.all_gets.get()),
+        retries_per_op: each(books.retries.get() as f64, books.all_gets.get()),
+        errors: books.errors.get(),
+        bottleneck: Bottleneck::of(&utilisation),
+        utilisation,
+    }
+}
