@@ -7,7 +7,14 @@ use serde::Deserialize;
 use std::{path::Path, sync::Arc};
 
 /// The presets that come along: name and text.
-const BUILT_IN: [(&str, &str); 1] = [("apt", include_str!("../presets/apt.toml"))];
+const BUILT_IN: [(&str, &str); 6] = [
+    ("beaker", include_str!("../presets/beaker.toml")),
+    ("nome", include_str!("../presets/nome.toml")),
+    ("susitna", include_str!("../presets/susitna.toml")),
+    ("apt", include_str!("../presets/apt.toml")),
+    ("das5", include_str!("../presets/das5.toml")),
+    ("brown", include_str!("../presets/brown.toml")),
+];
 
 /// A kind of machine, and what was measured of it.
 #[derive(Clone, Debug)]

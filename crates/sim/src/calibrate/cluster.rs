@@ -22,7 +22,7 @@ const REGION_BYTES: usize = 1 << 20;
 pub(super) const OUTGOING: usize = REGION_BYTES - (16 << 10);
 const RECEIVED: usize = REGION_BYTES - (8 << 10);
 /// RECVs of a queue pair. Kalia's clients and servers post enough of them.
-const RECEIVES: usize = 512;
+const RECEIVES: usize = 128;
 /// Requests of a queue pair that have not completed.
 pub(super) const SENDS: usize = 256;
 const COMPLETIONS: usize = 32 << 10;
@@ -53,6 +53,8 @@ pub(super) struct Course {
 impl Course {
     /// Waits until all are ready.
     pub(super) fn wait(&self) -> u64 {
+        // What it took to get ready has to be over first.
+        thread::sleep(SOON);
         self.ready.set(self.ready.get() + 1);
         loop {
             if let Some(start_ns) = self.start_ns.get() {

@@ -82,9 +82,9 @@ impl Echo {
         loop {
             let mut found = 0;
             if self.request.verb == Verb::Write {
-                for asker in 0..next.len() {
-                    while has_come(&worker.region, self.slot(asker, next[asker]), next[asker]) {
-                        self.reply(&mut mail, &mut worker, asker, &mut next[asker]);
+                for (asker, number) in next.iter_mut().enumerate() {
+                    while has_come(&worker.region, self.slot(asker, *number), *number) {
+                        self.reply(&mut mail, &mut worker, asker, number);
                         found += 1;
                     }
                 }

@@ -112,7 +112,7 @@ pub fn compare(
     for (done, measurement) in preset.measurements.iter().enumerate() {
         let result = match results.get(&measurement.experiment) {
             Some(result) => *result,
-            None => run(&preset.machine, &measurement.experiment)?,
+            None => run(&preset.machine, &measurement.experiment)?.value,
         };
         results.insert(&measurement.experiment, result);
         let modelled = match measurement.quantity {

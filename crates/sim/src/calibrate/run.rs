@@ -8,7 +8,11 @@ use super::{
 };
 use locus_fabric::{
     Address,
-    sim::{SimHost, SimulationConfig, SimulationError, performance::Machine, simulate},
+    sim::{
+        Outcome, SimHost, SimulationConfig, SimulationError,
+        performance::{Machine, ProcessorCosts},
+        simulate,
+    },
 };
 use std::sync::Arc;
 
@@ -16,14 +20,16 @@ use std::sync::Arc;
 /// any of these NICs takes.
 const OFFERED_MOPS: u64 = 60;
 /// How long a run lasts before anything is noted, and how long then.
-const WARM_UP_NS: u64 = 150_000;
-const MEASURED_NS: u64 = 400_000;
+const WARM_UP_NS: u64 = 1_000_000;
+const MEASURED_NS: u64 = 1_000_000;
 
 /// Runs an experiment on machines of one kind.
-pub fn run(machine: &Arc<Machine>, experiment: &Experiment) -> std::result::Result<Result, SimulationError> {
+pub fn run(
+    machine: &Arc<Machine>,
+    experiment: &Experiment,
+) -> std::result::Result<Outcome<Result>, SimulationError> {
     let (machine, experiment) = (machine.clone(), experiment.clone());
-    let outcome = simulate(SimulationConfig::default(), move || play(&machine, &experiment))?;
-    Ok(outcome.value)
+    simulate(SimulationConfig::default(), move || play(&machine, &experiment))
 }
 
 fn hosts(name: &str, count: usize, machine: &Arc<Machine>) -> Vec<SimHost> {
@@ -165,6 +171,11 @@ fn scale_out(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
         signaled: 1,
         pace_ns: 0,
     };
+    // "Utilizing 1 CPU core per machine" (Mitchell 2.3).
+    let machine = &Arc::new(Machine {
+        processor: ProcessorCosts { cores: 1, ..machine.processor.clone() },
+        ..Machine::clone(machine)
+    });
     let serving = hosts("server", servers, machine);
     // Readers come first, then askers; server by server in turn.
     for (number, &host) in serving.iter().enumerate() {

@@ -266,10 +266,10 @@ impl NicState {
                 engine.occupy(passed_ps, engine_ps) + costs.pipeline_ns.ps() + costs.pcie.read_ns.ps()
             }
             Operation::Write | Operation::Send => {
-                // The engine sees to the acknowledgement, too.
+                // The engine sees to the acknowledgement, too, once the bytes are on their way.
                 let reliable = request.transport == Transport::Rc;
                 let answer_ps = if reliable { costs.responder.acknowledgement_ns.ps() } else { 0 };
-                let taken_ps = engine.occupy(passed_ps, engine_ps + answer_ps);
+                let taken_ps = engine.occupy(passed_ps, engine_ps + answer_ps) - answer_ps;
                 let completes =
                     if request.operation == Operation::Send { costs.pcie.completion_bytes } else { 0 };
                 let ps = self.dma_ps(request.bytes) + self.dma_ps(completes as usize);
