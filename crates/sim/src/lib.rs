@@ -6,4 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod calibrate;
 pub mod check;
+mod preset;
+
+pub use preset::{Preset, PresetError};

@@ -1,6 +1,7 @@
 //! `locus sim`: what runs in simulated worlds.
 
 mod bench;
+mod calibrate;
 mod check;
 
 use crate::Outcome;
@@ -19,11 +20,14 @@ enum Command {
     Check(check::CheckArgs),
     /// Say what a design would do on a cluster
     Bench(bench::BenchArgs),
+    /// Hold the model of a cluster's machines to what was measured of their raw verbs
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
     }
 }

@@ -85,7 +85,7 @@ impl crate::CompletionQueue for SimCompletionQueue {
         if threads::is_ending() {
             return 0;
         }
-        let poll_ns = with(|state| state.config.times.poll_ns);
+        let poll_ns = with(|state| state.poll_ns(self.handle.number));
         threads::work(poll_ns);
         with(|state| state.poll(self.handle.number, into))
     }
@@ -138,6 +138,16 @@ impl State {
         if let Some(sleeper) = channel.sleeper.take() {
             self.unpark(sleeper);
         }
+    }
+
+    /// How long the running thread takes to look at a queue.
+    fn poll_ns(&self, number: usize) -> u64 {
+        let Some(nic) = &self.hosts[self.processes[self.threads.process()].host].nic else {
+            return self.config.times.poll_ns;
+        };
+        let holds = self.queues[number].as_ref().is_some_and(|queue| !queue.waiting.is_empty());
+        let costs = &nic.machine.processor;
+        if holds { costs.poll_hit_ns.whole_ns() } else { costs.poll_miss_ns.whole_ns() }
     }
 
     fn poll(&mut self, number: usize, into: &mut [Completion]) -> usize {

@@ -11,6 +11,12 @@ pub(crate) enum Event {
     Resume { thread: ThreadNumber, turn: u64 },
     /// A message reaches a queue pair.
     Arrive { to: u32, message: Message },
+    /// The packets of a request leave, on a host whose costs are modelled.
+    Launch { to: u32, message: Message },
+    /// The packets of a request come in at such a host, or are in.
+    ComesIn { to: u32, message: Message, is_in: bool },
+    /// Those of an answer.
+    AnswerComesIn { to: u32, answer: Acknowledgement, is_in: bool },
     /// The memory of a READ has been sampled long enough.
     ReadEnds { number: u64 },
     /// A WRITE that is under way goes on.

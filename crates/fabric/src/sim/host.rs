@@ -1,6 +1,10 @@
 //! Hosts: what processes share, cores and a NIC.
 
-use super::state::{State, with};
+use super::{
+    performance::{Machine, NicState, NicUsage},
+    state::{State, with},
+};
+use std::sync::Arc;
 
 /// A host of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +14,31 @@ impl SimHost {
     /// Adds a host. On one with a number of cores, threads take turns on them; with none, each thread has one to itself.
     pub fn add(name: &str, cores: usize) -> Self {
         with(|state| state.add_host(name, cores))
+    }
+
+    /// Adds a host that is a machine of which the costs are modelled: its cores, NIC and link.
+    ///
+    /// # Panics
+    /// When the machine makes no sense: see [`Machine::check`].
+    pub fn add_machine(name: &str, machine: &Arc<Machine>) -> Self {
+        if let Err(what) = machine.check() {
+            panic!("a host of no sense: {what}");
+        }
+        with(|state| {
+            let host = state.add_host(name, machine.processor.cores);
+            state.hosts[host.0].nic = Some(Box::new(NicState::new(machine.clone())));
+            host
+        })
+    }
+
+    /// The machine that it is, if its costs are modelled.
+    pub fn machine(self) -> Option<Arc<Machine>> {
+        with(|state| state.hosts[self.0].nic.as_ref().map(|nic| nic.machine.clone()))
+    }
+
+    /// How busy its NIC was so far, if its costs are modelled.
+    pub fn nic_usage(self) -> Option<NicUsage> {
+        with(|state| state.hosts[self.0].nic.as_ref().map(|nic| nic.usage()))
     }
 
     /// The host of the calling thread.
@@ -36,6 +65,8 @@ pub(crate) struct Host {
     /// The core that the next thread is put on.
     next_core: usize,
     busy_ns: u64,
+    /// Its NIC, where its costs are modelled.
+    pub(crate) nic: Option<Box<NicState>>,
 }
 
 /// A core, on which one thread works at a time.
@@ -47,12 +78,8 @@ struct Core {
 
 impl State {
     pub(crate) fn add_host(&mut self, name: &str, cores: usize) -> SimHost {
-        self.hosts.push(Host {
-            name: name.to_owned(),
-            cores: vec![Core::default(); cores],
-            next_core: 0,
-            busy_ns: 0,
-        });
+        let cores = vec![Core::default(); cores];
+        self.hosts.push(Host { name: name.to_owned(), cores, next_core: 0, busy_ns: 0, nic: None });
         SimHost(self.hosts.len() - 1)
     }
 

@@ -5,6 +5,7 @@
 //! | `simulation`, `model`, `chance`, `events`, `state` | a world: what it is made of, and the loop that lets things happen |
 //! | `host`, `steps` | what processes share: cores, and how long a processor takes for what |
 //! | `threads`, `scope` | simulated threads, which are coroutines, so that the code that runs elsewhere runs here as it is |
+//! | `performance` | what verbs cost NICs, links and cores, where that is modelled |
 //! | `link`, `facts` | bootstrap connections |
 //! | `region`, `sampling` | memory, and READs that race with its writers |
 //! | `queue_pair`, `completion_queue`, `transport` | the verbs |
@@ -20,6 +21,7 @@ mod facts;
 mod host;
 mod link;
 mod model;
+pub mod performance;
 mod queue_pair;
 mod region;
 mod sampling;
@@ -60,7 +62,12 @@ impl SimNic {
     /// # Panics
     /// Outside of [`simulate`].
     pub fn open() -> Self {
-        let properties = with(|state| state.config.nic.properties(&state.config.adversary));
+        let machine = SimHost::of_caller().machine();
+        let mut properties = with(|state| state.config.nic.properties(&state.config.adversary));
+        if let Some(machine) = machine {
+            properties.inline_bytes_max = machine.nic.inline_bytes_max;
+            properties.reads_outstanding_max = machine.nic.reads_outstanding;
+        }
         Self { properties: Arc::new(properties) }
     }
 }

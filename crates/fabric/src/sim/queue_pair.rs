@@ -223,9 +223,17 @@ impl QueuePair for SimQueuePair {
             _ => None,
         };
         let kind = Some(self.kind(&request.verb));
-        let posted =
-            Posted { id: request.id, opcode, signaled: request.signaled, kind, into, to, ended: None };
+        let inlined = matches!(
+            request.verb,
+            Verb::Write { payload: Payload::Inline(_), .. } | Verb::Send { payload: Payload::Inline(_), .. }
+        );
+        let (id, signaled) = (request.id, request.signaled);
+        let posted = Posted { id, opcode, signaled, inlined, kind, into, to, ended: None };
         with(|state| {
+            if let Some(nic) = state.nic_of(self.number) {
+                let post_ns = nic.machine.processor.post_ns.whole_ns();
+                state.charge(post_ns);
+            }
             let pair = state.pair(self.number).expect("it lives as long as its handle");
             pair.send_places += 1;
             pair.sends.push_back(posted);
@@ -241,7 +249,8 @@ impl QueuePair for SimQueuePair {
             return Ok(());
         }
         let has_news = with(|state| {
-            let doorbell_ns = state.config.times.doorbell_ns;
+            // Where costs are modelled, posting has paid for it.
+            let doorbell_ns = if state.is_modelled(self.number) { 0 } else { state.config.times.doorbell_ns };
             let pair = state.pair(self.number).expect("it lives as long as its handle");
             let has_news = pair.rung < pair.posted();
             if has_news {
@@ -271,6 +280,10 @@ impl QueuePair for SimQueuePair {
             Receive { id, memory: buffer.region.memory(), offset: buffer.offset, bytes: buffer.bytes };
         let depth = self.config.receive_depth;
         with(|state| {
+            if let Some(nic) = state.nic_of(self.number) {
+                let post_ns = nic.machine.processor.post_receive_ns.whole_ns();
+                state.charge(post_ns);
+            }
             let pair = state.pair(self.number).expect("it lives as long as its handle");
             if pair.receive_places >= depth {
                 return Err(PostError::ReceiveQueueFull(depth));

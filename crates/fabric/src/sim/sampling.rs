@@ -120,7 +120,9 @@ impl State {
         self.counters.reads += 1;
         self.reads.insert(number, read);
         self.note_whether_stores_matter();
-        let ns = self.config.times.responder_ns + self.transfer_ns(bytes) + self.delay_ns();
+        let modelled_ns = self.fetch_ns(at, bytes);
+        let ns = modelled_ns.unwrap_or_else(|| self.config.times.responder_ns + self.transfer_ns(bytes));
+        let ns = ns + self.delay_ns();
         self.after(ns, Event::ReadEnds { number });
     }
 

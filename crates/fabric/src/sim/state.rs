@@ -177,6 +177,9 @@ impl State {
                     }
                 }
                 Event::Arrive { to, message } => self.arrive(to, message),
+                Event::Launch { to, message } => self.launch(to, message),
+                Event::ComesIn { to, message, is_in } => self.comes_in(to, message, is_in),
+                Event::AnswerComesIn { to, answer, is_in } => self.answer_comes_in(to, answer, is_in),
                 Event::ReadEnds { number } => self.end_read(number),
                 Event::WriteGoesOn { at } => self.write_goes_on(at),
                 Event::Departed { from, sequence } => self.departed(from, sequence),

@@ -7,6 +7,8 @@
 use super::{
     completion_queue::Frees,
     events::Event,
+    model::Times,
+    performance::{Operation, Request},
     region::{Memory, Target},
     state::State,
 };
@@ -46,6 +48,8 @@ pub(crate) struct Pair {
     last_departure_ns: u64,
     last_arrival_ns: u64,
     last_answer_ns: u64,
+    /// When the last request of the peer was taken by a NIC whose costs are modelled.
+    pub(crate) last_taken_ns: u64,
     pub(crate) receives: VecDeque<Receive>,
     /// Messages that have arrived and not been carried out.
     inbound: VecDeque<Message>,
@@ -61,6 +65,8 @@ pub(crate) struct Posted {
     pub(crate) id: u64,
     pub(crate) opcode: Opcode,
     pub(crate) signaled: bool,
+    /// Its bytes are part of the work request.
+    pub(crate) inlined: bool,
     /// Its message, until it leaves.
     pub(crate) kind: Option<Kind>,
     /// Where what comes back goes.
@@ -82,7 +88,7 @@ pub(crate) struct Receive {
 /// What travels to a peer.
 #[derive(Debug)]
 pub(crate) struct Message {
-    from: u32,
+    pub(crate) from: u32,
     sequence: u64,
     transport: Transport,
     /// On UD: the secret of the queue pair that it is for.
@@ -109,6 +115,15 @@ impl Kind {
         }
     }
 
+    fn operation(&self) -> Operation {
+        match self {
+            Self::Read { .. } => Operation::Read,
+            Self::Write { .. } => Operation::Write,
+            Self::Send { .. } => Operation::Send,
+            Self::CompareSwap { .. } | Self::FetchAdd { .. } => Operation::Atomic,
+        }
+    }
+
     fn comes_back(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
@@ -116,6 +131,22 @@ impl Kind {
     /// Whether it takes a RECV of the receiver.
     fn takes_a_receive(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_), .. })
+    }
+}
+
+impl Message {
+    /// Its costs. Whether it was inlined matters only where it is posted.
+    pub(crate) fn request(&self) -> Request {
+        let (operation, transport) = (self.kind.operation(), self.transport);
+        let wanted_bytes = match &self.kind {
+            Kind::Read { bytes, .. } => *bytes,
+            _ => 0,
+        };
+        Request { operation, transport, bytes: self.kind.bytes(), wanted_bytes, inlined: true }
+    }
+
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.transport == Transport::Rc
     }
 }
 
@@ -171,11 +202,18 @@ impl Pair {
             last_departure_ns: 0,
             last_arrival_ns: 0,
             last_answer_ns: 0,
+            last_taken_ns: 0,
             receives: VecDeque::new(),
             inbound: VecDeque::new(),
             reading: 0,
             writing: false,
         }
+    }
+
+    /// Whether a request of it raises a completion.
+    pub(crate) fn is_signaled(&self, sequence: u64) -> bool {
+        let index = sequence.checked_sub(self.first);
+        index.and_then(|index| self.sends.get(index as usize)).is_some_and(|posted| posted.signaled)
     }
 
     fn completion(&self, id: u64, status: Status, opcode: Opcode) -> Completion {
@@ -207,9 +245,7 @@ impl State {
     /// Lets requests leave that were rung for, as far as the number of outstanding READs allows.
     pub(crate) fn depart(&mut self, number: u32) {
         loop {
-            let times = self.config.times.clone();
-            let (now_ns, delay_ns) = (self.now_ns, self.delay_ns());
-            let reorders = self.config.adversary.reorders;
+            let delay_ns = self.delay_ns();
             let Some(pair) = self.pair(number) else { return };
             if pair.state != QueuePairState::Ready || pair.next >= pair.rung {
                 return;
@@ -222,24 +258,50 @@ impl State {
             let kind = posted.kind.take().expect("a request leaves once");
             let (peer, secret) =
                 posted.to.or(pair.peer.map(|peer| (peer, 0))).expect("connected, or addressed");
-            let (sequence, transport) = (pair.next, pair.config.transport);
+            let (sequence, transport, inlined) = (pair.next, pair.config.transport, posted.inlined);
             pair.outstanding += usize::from(comes_back);
             pair.next += 1;
-            pair.last_departure_ns = pair.last_departure_ns.max(now_ns) + times.requester_ns;
-            let departure_ns = pair.last_departure_ns;
-            let transfer_ns = (kind.bytes() as u64 * times.kilobyte_ns) >> 10;
-            let mut arrival_ns = departure_ns + times.wire_ns + transfer_ns + delay_ns;
-            if !(reorders && transport == Transport::Ud) {
-                arrival_ns = arrival_ns.max(pair.last_arrival_ns + 1);
-                pair.last_arrival_ns = arrival_ns;
-            }
             let message = Message { from: number, sequence, transport, secret, kind };
-            self.travel(peer, message, departure_ns, arrival_ns);
+            let request = Request { inlined, ..message.request() };
+            match self.ready_ns(number, request) {
+                Some(ready_ns) => self.launch_at(ready_ns, peer, message),
+                None => self.set_out(peer, message, delay_ns),
+            }
         }
     }
 
+    /// A request leaves once its packets are ready, and after those before it.
+    fn launch_at(&mut self, ready_ns: u64, peer: u32, message: Message) {
+        let Some(pair) = self.pair(message.from) else { return };
+        let at_ns = ready_ns.max(pair.last_departure_ns);
+        pair.last_departure_ns = at_ns;
+        self.at(at_ns, Event::Launch { to: peer, message });
+    }
+
+    /// A request leaves, where only the plain times of the world count.
+    fn set_out(&mut self, peer: u32, message: Message, delay_ns: u64) {
+        let now_ns = self.now_ns;
+        let Times { requester_ns, wire_ns, .. } = self.config.times;
+        let transfer_ns = self.transfer_ns(message.kind.bytes());
+        let overtakes = self.config.adversary.reorders && message.transport == Transport::Ud;
+        let Some(pair) = self.pair(message.from) else { return };
+        pair.last_departure_ns = pair.last_departure_ns.max(now_ns) + requester_ns;
+        let departure_ns = pair.last_departure_ns;
+        let mut arrival_ns = departure_ns + wire_ns + transfer_ns + delay_ns;
+        if !overtakes {
+            arrival_ns = arrival_ns.max(pair.last_arrival_ns + 1);
+            pair.last_arrival_ns = arrival_ns;
+        }
+        self.travel(peer, message, departure_ns, arrival_ns);
+    }
+
+    /// Whether a message's request raises a completion.
+    pub(crate) fn is_signaled(&mut self, message: &Message) -> bool {
+        self.pair(message.from).is_some_and(|pair| pair.is_signaled(message.sequence))
+    }
+
     /// Sends a message on its way, on which chance may get at it.
-    fn travel(&mut self, to: u32, message: Message, departure_ns: u64, arrival_ns: u64) {
+    pub(crate) fn travel(&mut self, to: u32, message: Message, departure_ns: u64, arrival_ns: u64) {
         let (from, sequence) = (message.from, message.sequence);
         if self.chance.happens(self.config.adversary.breaks) {
             self.counters.broken += 1;
@@ -252,7 +314,12 @@ impl State {
                 return;
             }
         }
-        self.at(arrival_ns, Event::Arrive { to, message });
+        let event = if self.is_modelled(to) {
+            Event::ComesIn { to, message, is_in: false }
+        } else {
+            Event::Arrive { to, message }
+        };
+        self.at(arrival_ns, event);
     }
 
     /// A request over UC or UD is done when it has left.
@@ -349,6 +416,9 @@ impl State {
     pub(crate) fn arrive(&mut self, to: u32, message: Message) {
         let retry_ns = self.config.times.retry_ns;
         let reliable = message.transport == Transport::Rc;
+        if let Some(nic) = self.nic_of(to) {
+            nic.served += 1;
+        }
         match self.pair(to) {
             Some(pair)
                 if pair.state == QueuePairState::Ready && pair.config.transport == message.transport =>
@@ -460,13 +530,22 @@ impl State {
 
     /// Sends an answer back.
     fn answer(&mut self, number: u32, from: u32, sequence: u64, answer: Answer) {
-        let times = &self.config.times;
-        let ns = times.responder_ns + times.wire_ns + self.transfer_ns(answer.bytes.len());
-        let at_ns = self.now_ns + ns + self.delay_ns();
+        let modelled_ns = self.answer_leaves(number, from, answer.bytes.len());
+        let at_ns = modelled_ns.unwrap_or_else(|| {
+            let Times { responder_ns, wire_ns, .. } = self.config.times;
+            self.now_ns + responder_ns + wire_ns + self.transfer_ns(answer.bytes.len())
+        });
+        let at_ns = at_ns + self.delay_ns();
         let Some(pair) = self.pair(number) else { return };
         let at_ns = at_ns.max(pair.last_answer_ns + 1);
         pair.last_answer_ns = at_ns;
-        self.at(at_ns, Event::Acknowledged { to: from, answer: Acknowledgement { sequence, answer } });
+        let answer = Acknowledgement { sequence, answer };
+        let event = if self.is_modelled(from) {
+            Event::AnswerComesIn { to: from, answer, is_in: false }
+        } else {
+            Event::Acknowledged { to: from, answer }
+        };
+        self.at(at_ns, event);
     }
 
     /// A READ has been carried out.

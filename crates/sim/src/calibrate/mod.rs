@@ -1,0 +1,16 @@
+//! Holds presets to what was measured of real clusters: runs the raw verbs on the model, and compares.
+//!
+//! The programs speak with the traits of the fabric alone, on simulated hosts: `flood` posts one verb over and over,
+//! `echo` sends messages there and back, `cluster` links them and lets them begin, `run` says who does what in which
+//! experiment. Only raw verbs are measured: what stores make of them is for the simulator to predict.
+
+mod cluster;
+mod echo;
+mod experiment;
+mod flood;
+mod measurement;
+mod run;
+
+pub use experiment::{Direction, Experiment, Result, Transport, Verb};
+pub use measurement::{Comparison, Measurement, Quantity, Relation, Use, compare};
+pub use run::run;
