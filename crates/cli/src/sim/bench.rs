@@ -6,7 +6,8 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use locus_bench::{Distribution, Workload};
-use locus_fabric::sim::{SimulationConfig, Steps};
+use locus_fabric::sim::Steps;
+use locus_sim::Preset;
 use locus_sim::bench::{
     Bottleneck, ClusterBench, ClusterRow, run as run_cluster, throughput_against_latency,
 };
@@ -19,10 +20,13 @@ use std::{path::PathBuf, time::Duration};
     after_help = "Times are virtual: what the model of processors, NICs and links says, not what this machine does.
 
 Examples:
-  locus sim bench --servers 4 --client-hosts 8 --clients 64 --window 8
+  locus sim bench --preset nome --servers 4 --client-hosts 8 --clients 64 --window 8
   locus sim bench --design pilaf,pilaf-vo --clients 1,2,4,8,16,32,64 --json rows.json --svg sweep.svg"
 )]
 pub struct BenchArgs {
+    /// What the machines are: beaker, nome, susitna, apt, das5, brown, or a file (see docs/simulation.md)
+    #[arg(long, default_value = "apt", value_name = "NAME|FILE")]
+    preset: String,
     /// Designs, or `all`
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
     design: Vec<String>,
@@ -112,17 +116,14 @@ pub fn run(arguments: &BenchArgs) -> anyhow::Result<Outcome> {
 }
 
 fn clusters(arguments: &BenchArgs) -> anyhow::Result<Vec<ClusterBench>> {
+    let preset = Preset::find(&arguments.preset)?;
     let mut clusters = Vec::new();
     for &workload in &arguments.workload {
         for design in designs(&arguments.design)? {
             for &clients in &arguments.clients {
                 clusters.push(ClusterBench {
-                    preset: "default".into(),
-                    world: SimulationConfig {
-                        seed: arguments.seed,
-                        steps: STEPS,
-                        ..SimulationConfig::default()
-                    },
+                    preset: preset.clone(),
+                    steps: STEPS,
                     design,
                     servers: arguments.servers,
                     server_cores: arguments.server_cores,
@@ -176,8 +177,11 @@ fn table(rows: &[ClusterRow]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for row in rows {
+        // The busiest ones: the JSON has all.
+        let mut busiest: Vec<&(String, f64)> = row.utilisation.iter().collect();
+        busiest.sort_by(|one, other| other.1.total_cmp(&one.1));
         let busy: Vec<String> =
-            row.utilisation.iter().map(|(name, share)| format!("{name} {:.0}%", share * 100.0)).collect();
+            busiest.iter().take(3).map(|(name, share)| format!("{name} {:.0}%", share * 100.0)).collect();
         let limit = match &row.bottleneck {
             Bottleneck::Server(name) => format!("server {name}"),
             Bottleneck::Clients => "clients".into(),

@@ -4,17 +4,23 @@ use super::{
     client,
     row::{Bottleneck, ClusterRow, Latency},
 };
+use crate::Preset;
 use hdrhistogram::Histogram;
 use locus_bench::{Distribution, Kind, Workload};
 use locus_fabric::{
     Address,
-    sim::{SimHost, SimNic, SimProcess, SimulationConfig, SimulationError, simulate},
+    sim::{
+        SimHost, SimNic, SimProcess, SimulationConfig, SimulationError, Steps,
+        performance::{Machine, NicUsage},
+        simulate,
+    },
 };
 use locus_runtime::{channel, thread};
 use locus_store::{Client, Design, Server, ServerConfig};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,10 +34,10 @@ const WINDOW_MAX: usize = 32;
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct ClusterBench {
-    /// The name of what `world` models.
-    pub preset: String,
-    /// The NICs, links and processors.
-    pub world: SimulationConfig,
+    /// What its machines are.
+    pub preset: Preset,
+    /// How long the store's own steps take on a processor of factor 1.
+    pub steps: Steps,
     /// The design.
     pub design: &'static Design,
     /// Servers, each on a host of its own.
@@ -203,7 +209,9 @@ pub(super) fn address(number: usize) -> Address {
 pub fn run(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
     config.check()?;
     let asked = config.clone();
-    let outcome = simulate(config.world.clone(), move || play(&asked))?;
+    let steps = config.steps.scaled(config.preset.machine.processor.factor);
+    let world = SimulationConfig { seed: config.seed, steps, ..SimulationConfig::default() };
+    let outcome = simulate(world, move || play(&asked))?;
     outcome.value
 }
 
@@ -214,8 +222,10 @@ fn play(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
     let shared = Shared::new();
     let servers: Vec<(SimHost, SimProcess)> =
         (0..config.servers).map(|number| serve(config, number)).collect();
-    let hosts: Vec<SimHost> =
-        (0..config.client_hosts).map(|number| SimHost::add(&format!("client {number}"), 0)).collect();
+    let machine = &config.preset.machine;
+    let hosts: Vec<SimHost> = (0..config.client_hosts)
+        .map(|number| SimHost::add_machine(&format!("client {number}"), machine))
+        .collect();
     let clients: Vec<SimProcess> = (0..config.clients)
         .map(|number| {
             let (config, shared) = (config.clone(), shared.clone());
@@ -254,7 +264,9 @@ fn wait_for(clients: usize, count: impl Fn(&Books) -> usize, shared: &Shared) ->
 /// Starts the n-th server on a host of its own, and waits until it listens.
 fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
     let (ready, is_ready) = channel::channel();
-    let host = SimHost::add(&format!("server {number}"), config.server_cores);
+    let mut machine = Machine::clone(&config.preset.machine);
+    machine.processor.cores = config.server_cores;
+    let host = SimHost::add_machine(&format!("server {number}"), &Arc::new(machine));
     let server = ServerConfig {
         design: config.design,
         cores: config.server_cores,
@@ -278,28 +290,45 @@ fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
 
 /// What the hosts have worked.
 struct Usage {
-    /// Nanoseconds that the busiest core of each server has worked.
-    server_cores_ns: Vec<u64>,
     servers_ns: u64,
     clients_ns: u64,
+    /// How long each resource of all servers' NICs was in use, by name.
+    nics: Vec<(&'static str, u64)>,
+    /// How often the state of a queue pair was at hand in the servers' NICs, and how often not.
+    contexts: (u64, u64),
 }
 
 impl Usage {
     fn of(servers: &[(SimHost, SimProcess)], clients: &[SimHost]) -> Self {
-        let server_cores_ns: Vec<u64> = servers.iter().flat_map(|(host, _)| host.cores_busy_ns()).collect();
-        Self {
-            servers_ns: server_cores_ns.iter().sum(),
-            server_cores_ns,
-            clients_ns: clients.iter().map(|host| host.busy_ns()).sum(),
+        let mut usage = Self { servers_ns: 0, clients_ns: 0, nics: Vec::new(), contexts: (0, 0) };
+        for (host, _) in servers {
+            usage.servers_ns += host.cores_busy_ns().iter().sum::<u64>();
+            usage.add_nic(&host.nic_usage().expect("a machine has a NIC"));
+        }
+        usage.clients_ns = clients.iter().map(|host| host.busy_ns()).sum();
+        usage
+    }
+
+    fn add_nic(&mut self, nic: &NicUsage) {
+        for (name, busy_ns) in &nic.busy_ns {
+            match self.nics.iter_mut().find(|(other, _)| other == name) {
+                Some((_, sum)) => *sum += busy_ns,
+                None => self.nics.push((name, *busy_ns)),
+            }
+        }
+        for (hits, misses) in [nic.requester_contexts, nic.responder_contexts] {
+            self.contexts.0 += hits;
+            self.contexts.1 += misses;
         }
     }
 
-    fn since(&self, before: &Self) -> Self {
-        let pairs = self.server_cores_ns.iter().zip(&before.server_cores_ns);
+    fn since(self, before: &Self) -> Self {
+        let nics = self.nics.iter().zip(&before.nics).map(|((name, now), (_, then))| (*name, now - then));
         Self {
-            server_cores_ns: pairs.map(|(now, then)| now - then).collect(),
             servers_ns: self.servers_ns - before.servers_ns,
             clients_ns: self.clients_ns - before.clients_ns,
+            nics: nics.collect(),
+            contexts: (self.contexts.0 - before.contexts.0, self.contexts.1 - before.contexts.1),
         }
     }
 }
@@ -308,11 +337,14 @@ fn row(config: &ClusterBench, books: &Books, used: &Usage) -> ClusterRow {
     let seconds = config.measured.as_secs_f64();
     let operations = books.operations.get();
     let each = |count: f64, of: u64| if of == 0 { 0.0 } else { count / of as f64 };
-    let cores = used.server_cores_ns.len() as f64 * config.measured.as_nanos() as f64;
-    let utilisation = vec![("cores".to_owned(), used.servers_ns as f64 / cores)];
+    let machine_ns = config.servers as f64 * config.measured.as_nanos() as f64;
+    let mut utilisation =
+        vec![("cores".to_owned(), used.servers_ns as f64 / (machine_ns * config.server_cores as f64))];
+    utilisation.extend(used.nics.iter().map(|(name, ns)| ((*name).to_owned(), *ns as f64 / machine_ns)));
+    let (hits, misses) = used.contexts;
     ClusterRow {
         design: config.design.name.to_owned(),
-        fabric: format!("sim:{}", config.preset),
+        fabric: format!("sim:{}", config.preset.name),
         workload: config.workload.to_string(),
         distribution: config.distribution.to_string(),
         records: config.records,
@@ -332,6 +364,7 @@ fn row(config: &ClusterBench, books: &Books, used: &Usage) -> ClusterRow {
         reads_per_get: each(books.reads.get() as f64, books.all_gets.get()),
         retries_per_op: each(books.retries.get() as f64, books.all_gets.get()),
         errors: books.errors.get(),
+        context_misses: each(misses as f64, hits + misses),
         bottleneck: Bottleneck::of(&utilisation),
         utilisation,
     }

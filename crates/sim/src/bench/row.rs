@@ -48,6 +48,8 @@ pub struct ClusterRow {
     pub retries_per_op: f64,
     /// Operations that failed.
     pub errors: u64,
+    /// Which share of what the servers' NICs did for queue pairs found their state not at hand.
+    pub context_misses: f64,
     /// How busy the resources of the servers were on average, from 0 to 1, by name.
     pub utilisation: Vec<(String, f64)>,
     /// What limited the run.
