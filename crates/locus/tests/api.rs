@@ -159,7 +159,7 @@ fn what_is_wrong_is_said() {
     let place = place();
     let said = |error: Option<Error>| error.expect("an error").to_string();
     assert!(said(locus::connect("tmp/locus.sock").err()).contains("shm:"));
-    assert!(said(locus::connect("sim:apt").err()).contains("no simulated fabric"));
+    assert!(said(locus::connect("sim:apt").err()).contains("simulated world"));
     assert!(said(locus::connect(&place.address).err()).contains("start a server there"));
     let token = Some(b"secret".to_vec());
     let server = Server::start(ServerConfig { token, ..small() }, &[&place.address]).unwrap();

@@ -364,7 +364,7 @@ impl<N: Nic> Remote<N> {
         match error {
             _ if !self.link.alive() => MemoryError::OwnerLost,
             PostError::SendQueueFull(_) | PostError::Unregistered => MemoryError::NoBuffer(bytes),
-            PostError::NotReady => MemoryError::OwnerLost,
+            PostError::NotReady => MemoryError::Failed(Status::Flushed),
             _ => MemoryError::Failed(Status::RemoteInvalidRequest),
         }
     }

@@ -235,7 +235,7 @@ fn failures_have_names_and_a_reset_recovers() {
     nic.script().status = Status::RemoteAccess;
     assert_eq!(ready(remote.read(at(0), 8)).err(), Some(MemoryError::Revoked(id(3))));
     nic.script().status = Status::Flushed;
-    assert_eq!(ready(remote.read(at(0), 8)).err(), Some(MemoryError::Failed(Status::Flushed)));
+    assert_eq!(ready(remote.read(at(0), 8)).err(), Some(MemoryError::OwnerLost));
     assert!(remote.broken());
     remote.reset().unwrap();
     nic.script().status = Status::Success;

@@ -55,8 +55,8 @@ pub(crate) enum Frees {
 /// What the queues of one core share: a core that sleeps on one sleeps on all.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
-    /// Something arrived since somebody last looked.
-    news: bool,
+    /// Completions that were not polled, and are no reason yet why its sleeper did not sleep.
+    news: usize,
     /// The waker was called since the last sleep ended.
     called: bool,
     sleeper: Option<ThreadNumber>,
@@ -93,7 +93,7 @@ impl crate::CompletionQueue for SimCompletionQueue {
 
 impl locus_runtime::Park for SimCompletionQueue {
     fn prepare(&self) -> bool {
-        with(|state| !std::mem::take(&mut state.channels[self.handle.channel].news))
+        with(|state| std::mem::take(&mut state.channels[self.handle.channel].news) == 0)
     }
 
     fn park(&self, timeout: Duration) {
@@ -102,7 +102,7 @@ impl locus_runtime::Park for SimCompletionQueue {
         let thread = world.thread();
         let sleeps = with(|state| {
             let channel = &mut state.channels[self.handle.channel];
-            let awake = std::mem::take(&mut channel.called) || std::mem::take(&mut channel.news);
+            let awake = std::mem::take(&mut channel.called) || channel.news > 0;
             channel.sleeper = (!awake).then_some(thread);
             !awake
         });
@@ -110,7 +110,7 @@ impl locus_runtime::Park for SimCompletionQueue {
             world.park(Some(until_ns));
             with(|state| {
                 let channel = &mut state.channels[self.handle.channel];
-                (channel.sleeper, channel.called, channel.news) = (None, false, false);
+                (channel.sleeper, channel.called) = (None, false);
             });
         }
     }
@@ -134,7 +134,7 @@ impl State {
     pub(crate) fn ring_bell(&mut self, queue: usize) {
         let Some(queue) = &self.queues[queue] else { return };
         let channel = &mut self.channels[queue.channel];
-        channel.news = true;
+        channel.news += 1;
         if let Some(sleeper) = channel.sleeper.take() {
             self.unpark(sleeper);
         }
@@ -163,6 +163,10 @@ impl State {
                     Frees::Receive => pair.receive_places -= 1,
                 }
             }
+        }
+        if let Some(queue) = &self.queues[number] {
+            let channel = &mut self.channels[queue.channel];
+            channel.news = channel.news.saturating_sub(count);
         }
         count
     }

@@ -1,6 +1,7 @@
 //! What only this provider does: the same world from the same seed, virtual time, ends of worlds and of processes.
 
 use super::*;
+use crate::{Completion, CompletionQueue, LocalSlice, Payload, QueuePair, SendRequest, Transport, Verb};
 use locus_runtime::{Clock, MonotonicClock, thread};
 use std::time::Duration;
 
@@ -74,4 +75,53 @@ fn a_killed_process_drops_what_it_held_and_its_peer_notices() {
         drop(nic.listen(&address).expect("the address is free"));
     });
     outcome.unwrap();
+}
+
+/// Sends numbered datagrams and gives those that arrived.
+fn datagrams(adversary: Adversary) -> (Vec<u32>, SimulationCounters) {
+    const COUNT: u32 = 500;
+    let outcome = simulate(SimulationConfig { adversary, ..SimulationConfig::default() }, || {
+        let nic = SimNic::open();
+        let (near, far) = nic.pair().unwrap();
+        let region = nic.register(1 << 20, Access::Local, PagePolicy::Base).unwrap();
+        let mut queue = nic.create_completion_queue(4096).unwrap();
+        let depth = COUNT as usize;
+        let config = QueuePairConfig {
+            transport: Transport::Ud,
+            send_depth: depth,
+            receive_depth: depth,
+            message_bytes: 64,
+            ..QueuePairConfig::default()
+        };
+        let mut from = nic.create_queue_pair(&near, &config, &queue, &queue).unwrap();
+        let mut to = nic.create_queue_pair(&far, &config, &queue, &queue).unwrap();
+        from.activate().unwrap();
+        to.activate().unwrap();
+        let address = from.address(&near, to.facts(&far).unwrap()).unwrap();
+        for number in 0..COUNT {
+            let buffer = LocalSlice { region: &region, offset: number as usize * 64, bytes: 64 };
+            to.post_receive(number.into(), buffer).unwrap();
+            let bytes = number.to_le_bytes();
+            let payload = Payload::Inline(&[&bytes]);
+            let verb = Verb::Send { payload, immediate: Some(number), to: Some(&address) };
+            from.post_send(&SendRequest { id: 0, verb, signaled: false }).unwrap();
+        }
+        from.ring().unwrap();
+        thread::sleep(Duration::from_millis(10));
+        let mut completions = vec![Completion::EMPTY; 4096];
+        let count = queue.poll(&mut completions);
+        completions[..count].iter().filter_map(|completion| completion.immediate).collect::<Vec<u32>>()
+    });
+    let outcome = outcome.unwrap();
+    (outcome.value, outcome.counters)
+}
+
+#[test]
+fn datagrams_are_lost_and_overtake_each_other_only_where_chance_may() {
+    let (quiet, _) = datagrams(Adversary { delay_ns: 5000, ..Adversary::none() });
+    assert!(quiet.len() == 500 && quiet.is_sorted());
+    let (lossy, counters) = datagrams(Adversary { loses: 0.2, ..Adversary::none() });
+    assert!((50..150).contains(&counters.lost) && lossy.len() as u64 == 500 - counters.lost);
+    let (late, _) = datagrams(Adversary { delay_ns: 5000, reorders: true, ..Adversary::none() });
+    assert!(late.len() == 500 && !late.is_sorted());
 }

@@ -10,7 +10,7 @@ use locus_fabric::{
     Address,
     sim::{SimNic, SimProcess, SimulationError, simulate},
 };
-use locus_history::{Action, History, Limits, Operation, Outcome, Recorder, Verdict, check};
+use locus_history::{Action, History, Limits, Operation, Outcome, Recorder, Verdict, check, minimise};
 use locus_runtime::{channel, thread, world};
 use locus_store::{Client, Design, Server, ServerConfig, StoreError};
 use std::{
@@ -175,7 +175,13 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
     match check(&history, &Limits::default()) {
         Verdict::Linearizable => {}
         Verdict::Violation(violation) => {
-            return Err(Failure::NotLinearizable { report: violation.to_string(), history });
+            let report = match minimise(&history, &violation.key, &Limits::default()) {
+                Some(few) => {
+                    format!("{violation}\nThe fewest operations found that contradict each other:\n{few}")
+                }
+                None => violation.to_string(),
+            };
+            return Err(Failure::NotLinearizable { report, history });
         }
         Verdict::Undecided(undecided) => {
             return Err(Failure::Undecided { reason: undecided.to_string(), history });

@@ -347,10 +347,8 @@ pub(super) fn rpc_error<N: Nic>(connection: &Connection<N>, error: RpcError) -> 
 
 fn interrupted<N: Nic>(connection: &Rc<Connection<N>>, error: MemoryError) -> Interrupted {
     Interrupted::Failed(match error {
-        // A queue pair that broke: for a port that went down, say, over which the link itself does not go.
-        MemoryError::OwnerLost | MemoryError::Failed(locus_fabric::Status::Flushed) => {
-            StoreError::ServerLost { peer: connection.link.peer() }
-        }
+        // Also where the link lives and a queue pair broke: for a port that went down, say.
+        MemoryError::OwnerLost => StoreError::ServerLost { peer: connection.link.peer() },
         error => StoreError::Memory(error),
     })
 }
