@@ -35,6 +35,9 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     heap: BinaryHeap<Entry>,
+    /// Where the events are: a heap moves what it holds about, and events are long.
+    places: Vec<Option<Event>>,
+    free: Vec<usize>,
     added: u64,
 }
 
@@ -42,7 +45,7 @@ pub(crate) struct Events {
 struct Entry {
     at_ns: u64,
     order: u64,
-    event: Event,
+    place: usize,
 }
 
 impl Events {
@@ -50,12 +53,19 @@ impl Events {
     pub(crate) fn add(&mut self, at_ns: u64, order: u64, event: Event) {
         self.added += 1;
         let order = order << 40 | self.added & ((1 << 40) - 1);
-        self.heap.push(Entry { at_ns, order, event });
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(event);
+        self.heap.push(Entry { at_ns, order, place });
     }
 
     /// Takes the next one, and when it happens.
     pub(crate) fn next(&mut self) -> Option<(u64, Event)> {
-        self.heap.pop().map(|entry| (entry.at_ns, entry.event))
+        let Entry { at_ns, place, .. } = self.heap.pop()?;
+        self.free.push(place);
+        Some((at_ns, self.places[place].take()?))
     }
 }
 

@@ -142,6 +142,9 @@ impl State {
     /// Lets chance decide which READs have seen what is about to be stored over.
     pub(crate) fn sample_before(&mut self, region: u64, offset: usize, bytes: usize) {
         let Self { reads, chance, config, counters, .. } = self;
+        if config.adversary.samples == 0.0 {
+            return;
+        }
         for read in reads.values_mut().filter(|read| read.memory.region == region) {
             for piece in read.pieces(offset, bytes) {
                 if read.sampled[piece] || !chance.happens(config.adversary.samples) {

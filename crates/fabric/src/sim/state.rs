@@ -131,7 +131,8 @@ impl State {
 
     /// Whether the world must be asked before something is stored into registered memory.
     pub(crate) fn note_whether_stores_matter(&self) {
-        STORES_MATTER.set(!self.reads.is_empty() || self.config.adversary.preempts > 0.0);
+        let adversary = &self.config.adversary;
+        STORES_MATTER.set(adversary.samples > 0.0 && !self.reads.is_empty() || adversary.preempts > 0.0);
     }
 
     /// Ends what was left of a process that was killed.
