@@ -49,18 +49,30 @@ fn play(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
             let [near, far] = [hosts("near", 1, machine)[0], hosts("far", 1, machine)[0]];
             cluster.listen(&Listening { host: far, address: address(0, 0), links: 1 }, flood::suffer);
             cluster.connect(near, vec![address(0, 0)], move |worker, course| flood.post(worker, course));
-            finish(&cluster, &[far], false)
+            finish(&cluster, &[far], Counts::Noted(1))
         }
         Experiment::Echo { .. } => echo(machine, experiment),
         Experiment::ScaleOut { .. } => scale_out(machine, experiment),
     }
 }
 
-/// Runs the cluster. What counts is what some hosts served, or else what workers took note of.
-fn finish(cluster: &Cluster, serving: &[SimHost], counts_served: bool) -> Result {
+/// What counts as an operation.
+#[derive(Clone, Copy, Debug)]
+enum Counts {
+    /// What was carried out at the hosts that serve, since nobody else sees that.
+    Served,
+    /// What workers took note of, which stands for so many.
+    Noted(u64),
+}
+
+/// Runs the cluster.
+fn finish(cluster: &Cluster, serving: &[SimHost], counts: Counts) -> Result {
     let served = cluster.run(WARM_UP_NS, MEASURED_NS, serving);
     let operations = cluster.course.operations.get();
-    let counted = if counts_served { served } else { operations };
+    let counted = match counts {
+        Counts::Served => served,
+        Counts::Noted(each) => operations * each,
+    };
     let latency_us = cluster.course.latency_ns.get() as f64 / operations.max(1) as f64 / 1000.0;
     Result { mops: counted as f64 / (MEASURED_NS as f64 / 1000.0), latency_us }
 }
@@ -109,7 +121,9 @@ fn flood(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
         let to = to.map(|(_, &(host, process))| address(host, process)).collect();
         cluster.connect(posting_hosts[host], to, move |worker, course| flood.post(worker, course));
     }
-    finish(&cluster, suffering_hosts, true)
+    // Over RC, whoever posts hears of the end.
+    let counts = if transport == Transport::Rc { Counts::Noted(signaled) } else { Counts::Served };
+    finish(&cluster, suffering_hosts, counts)
 }
 
 /// Whether two processes speak with each other where each speaks with as few as possible.
@@ -151,7 +165,7 @@ fn echo(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
         let to = vec![address(0, asker % processes)];
         cluster.connect(clients[asker % peers], to, move |worker, course| echo.ask(worker, course));
     }
-    finish(&cluster, &[server], false)
+    finish(&cluster, &[server], Counts::Noted(1))
 }
 
 fn scale_out(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
@@ -193,7 +207,7 @@ fn scale_out(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
             cluster.connect(host, to, move |worker, course| echo.ask(worker, course));
         }
     }
-    finish(&cluster, &serving, false)
+    finish(&cluster, &serving, Counts::Noted(1))
 }
 
 /// Which server a client speaks with.
