@@ -9,8 +9,10 @@ use crate::{
     Access, Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PagePolicy, Payload,
     QueuePair, QueuePairConfig, Region, RemoteSlice, SendRequest, Status, Verb,
 };
-use std::{cell::RefCell, future::poll_fn, sync::atomic::Ordering, task::Poll};
+use std::{cell::RefCell, future::poll_fn, sync::atomic::Ordering, task::Poll, time::Duration};
 
+/// How long either side sleeps at most while messages may come that wake nobody ([`EchoServer::comes_silently`]).
+pub const NAP: Duration = Duration::from_micros(50);
 /// The longest message, in bytes.
 pub const ECHO_BYTES_MAX: usize = 8 << 10;
 /// The shortest message, in bytes: its first word and its last.

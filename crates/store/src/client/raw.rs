@@ -8,7 +8,7 @@ use super::{
 use crate::StoreError;
 use locus_fabric::{
     Nic,
-    echo::{EchoClient, EchoVerb},
+    echo::{self, EchoClient, EchoVerb},
 };
 use locus_index::{
     LookupError, PARTITIONS, PartitionId,
@@ -56,7 +56,12 @@ impl<N: Nic> Client<N> {
             return Err(StoreError::Config("a server in this process answers no echoes".into()));
         };
         let link = self.hub.nic().connect(address)?;
-        connection::open_echo(&self.hub, &link, &self.config, verb)
+        let echoes = connection::open_echo(&self.hub, &link, &self.config, verb)?;
+        if verb == EchoVerb::Write {
+            // An answer that is WRITten wakes nobody.
+            self.idle.borrow_mut().naps(Some(echo::NAP));
+        }
+        Ok(echoes)
     }
 
     async fn full_rows(

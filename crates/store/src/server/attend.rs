@@ -10,7 +10,7 @@ use crate::{
 };
 use locus_fabric::{
     Access, Facts, Link, Nic, PagePolicy, QueuePair, QueuePairConfig,
-    echo::{EchoEnd, EchoServer, EchoVerb},
+    echo::{self, EchoEnd, EchoServer, EchoVerb},
 };
 use locus_rpc::SessionId;
 use locus_runtime::{Idle, MonotonicClock, channel};
@@ -23,9 +23,6 @@ use std::{
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 /// How many large values of one client may be on their way.
 const STAGING_SLOTS: usize = 2;
-
-/// How long a server of echoes sleeps at most while messages may come without a completion.
-const ECHO_NAP: Duration = Duration::from_micros(50);
 
 /// How many regions one answer tells of: a message carries 240 descriptors at most.
 const REGIONS_PER_ANSWER: usize = 128;
@@ -198,7 +195,7 @@ impl<N: Nic> Attendant<N> {
     /// Answers echoes until the client is gone or the server stops.
     fn answer_echoes(&self, mut echo: EchoServer<N>) -> Result<(), StoreError> {
         let mut idle = Idle::default();
-        idle.naps(echo.comes_silently().then_some(ECHO_NAP));
+        idle.naps(echo.comes_silently().then_some(echo::NAP));
         while self.link.alive() && !self.shared.stopping.load(Ordering::Relaxed) {
             if echo.turn()? > 0 {
                 idle.reset();
