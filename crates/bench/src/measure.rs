@@ -99,7 +99,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    /// Of what was recorded.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
         let quantile = |q| histogram.value_at_quantile(q) as f64;
         Self {
             mean: histogram.mean(),

@@ -23,7 +23,7 @@ fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Bo
     let client = connect(config)?;
     let shape = Shape::new(config.key_bytes, config.value_bytes, config.records - 1)?;
     let lanes = config.window.min(locus_runtime::LANES_MAX);
-    load(config, number, &client, &shape, lanes, shared)?;
+    load(config, number, &client, &shape, lanes)?;
     shared.client_ready();
     while shared.phase() == Phase::Loading {
         thread::sleep(Duration::from_micros(1));
@@ -70,7 +70,6 @@ fn load(
     client: &Client<SimNic>,
     shape: &Shape,
     lanes: usize,
-    shared: &Shared,
 ) -> Result<(), StoreError> {
     let next = std::cell::Cell::new(number as u64);
     let failure = std::cell::RefCell::new(None);
@@ -86,7 +85,6 @@ fn load(
         }
     };
     client.block_on(interleave_async(lanes, (0..lanes).map(lane), |_, ()| ()));
-    let _ = shared;
     failure.into_inner().map_or(Ok(()), Err)
 }
 

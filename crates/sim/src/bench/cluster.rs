@@ -2,11 +2,11 @@
 
 use super::{
     client,
-    row::{Bottleneck, ClusterRow, Latency},
+    row::{Bottleneck, ClusterRow},
 };
 use crate::Preset;
 use hdrhistogram::Histogram;
-use locus_bench::{Distribution, Kind, Workload};
+use locus_bench::{Distribution, Kind, Latency, Workload};
 use locus_fabric::{
     Address,
     sim::{

@@ -7,4 +7,4 @@ mod row;
 
 pub use cluster::{BenchError, ClusterBench, run};
 pub use plot::throughput_against_latency;
-pub use row::{Bottleneck, ClusterRow, Latency};
+pub use row::{Bottleneck, ClusterRow};

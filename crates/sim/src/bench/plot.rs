@@ -51,7 +51,7 @@ fn lines(rows: &[ClusterRow]) -> Vec<Line<'_>> {
 }
 
 fn point(row: &ClusterRow) -> (f64, f64) {
-    (row.ops_per_second / 1e6, row.latency_ns.p50 as f64 / 1e3)
+    (row.ops_per_second / 1e6, row.latency_ns.p50 / 1e3)
 }
 
 fn draw<'a>(

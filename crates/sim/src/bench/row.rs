@@ -1,6 +1,6 @@
 //! What a simulated cluster did, as one row.
 
-use hdrhistogram::Histogram;
+use locus_bench::Latency;
 use serde::Serialize;
 
 /// The figures of one run, with the names that `locus bench` gives them, and how busy what was.
@@ -75,32 +75,6 @@ impl Bottleneck {
         match busiest {
             Some((name, share)) if *share >= Self::BUSY => Self::Server(name.clone()),
             _ => Self::Clients,
-        }
-    }
-}
-
-/// Latencies in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names say it: the mean, percentiles and the longest")]
-pub struct Latency {
-    pub mean: f64,
-    pub p50: u64,
-    pub p90: u64,
-    pub p99: u64,
-    pub p999: u64,
-    pub max: u64,
-}
-
-impl Latency {
-    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
-        let quantile = |share| histogram.value_at_quantile(share);
-        Self {
-            mean: histogram.mean(),
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            max: histogram.max(),
         }
     }
 }
