@@ -74,14 +74,6 @@ impl JoinHandle {
             world.park(None);
         }
     }
-
-    /// Whether the thread has ended.
-    pub fn is_finished(&self) -> bool {
-        match &self.0 {
-            Thread::Real(thread) => thread.is_finished(),
-            Thread::Simulated(end) => lock(end).ended.is_some(),
-        }
-    }
 }
 
 /// Notes the end of a simulated thread, however it comes.

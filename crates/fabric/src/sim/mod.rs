@@ -8,7 +8,7 @@
 //! | `performance` | what verbs cost NICs, links and cores, where that is modelled |
 //! | `link`, `facts` | bootstrap connections |
 //! | `region`, `sampling` | memory, and READs that race with its writers |
-//! | `queue_pair`, `completion_queue`, `transport` | the verbs |
+//! | `queue_pair`, `completion_queue`, `transport`, `responder` | the verbs: at the requester and on the way, and where they arrive |
 //!
 //! Only one simulated thread runs at a time, and only until it waits, polls, or chance holds it up after a store
 //! ([`Adversary::preempts`]). Between two such moments no virtual time passes. So a run is a sequence of events that
@@ -24,6 +24,7 @@ mod model;
 pub mod performance;
 mod queue_pair;
 mod region;
+mod responder;
 mod sampling;
 mod scope;
 mod simulation;

@@ -4,7 +4,7 @@ use super::{
     events::Event,
     host::SimHost,
     model::SimulationConfig,
-    state::{self, Exhausted, Process, SimulationCounters, State, try_with, with},
+    state::{self, Exhausted, Process, SimulationCounters, State, with},
     threads::{self, Simulated, Turn},
 };
 use locus_runtime::{channel, world};
@@ -157,7 +157,7 @@ impl SimProcess {
                 state.cut_link(*link);
             }
             let process = &mut state.processes[self.number];
-            (process.alive, process.lingers, process.cut_links) = (false, true, links);
+            (process.lingers, process.cut_links) = (true, links);
             state.after(outlives_ns, Event::Buried { process: self.number });
             state.take_listeners(self.number)
         });
@@ -169,10 +169,5 @@ impl SimProcess {
     pub fn join(&self) {
         // Nothing is ever sent: what ends the wait is that the sender goes.
         let _ = self.ended.receive();
-    }
-
-    /// Whether it was not killed.
-    pub fn is_alive(&self) -> bool {
-        try_with(|state| state.processes[self.number].alive).unwrap_or(false)
     }
 }

@@ -28,7 +28,6 @@ thread_local! {
 /// A process of the world: what ends together.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) alive: bool,
     /// It was killed, and peers still reach its memory.
     pub(crate) lingers: bool,
     pub(crate) host: usize,
@@ -39,7 +38,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(name: &str, host: usize) -> Self {
-        Self { alive: true, host, lingers: false, cut_links: Vec::new(), name: name.to_owned() }
+        Self { host, lingers: false, cut_links: Vec::new(), name: name.to_owned() }
     }
 }
 
