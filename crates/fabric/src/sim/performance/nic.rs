@@ -16,6 +16,9 @@ use super::{
 use crate::Transport;
 use std::sync::Arc;
 
+/// A write-combining line of the processor, and what a NIC fetches at least: a RECV that a message fills.
+const LINE_BYTES: usize = 64;
+
 /// What a request asks for, as far as its costs go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -54,7 +57,7 @@ impl Request {
             (Operation::Atomic, _) => REMOTE_ADDRESS_BYTES + OPERANDS_BYTES,
         };
         let payload = if self.inlined { INLINE_BYTES + self.bytes } else { SCATTER_BYTES };
-        (CONTROL_BYTES + addressing + payload).div_ceil(64) as u64
+        (CONTROL_BYTES + addressing + payload).div_ceil(LINE_BYTES) as u64
     }
 
     fn message(self, link: &LinkCosts) -> OnWire {
@@ -173,13 +176,17 @@ impl NicState {
         let machine = self.machine.clone();
         let costs = &machine.nic;
         let written_ps = self.pio.occupy(from_ps, request.lines() * costs.pio_line_ns.ps());
+        // What the processor writes goes over the lanes of what the NIC fetches.
+        let lines_ps = request.lines() * self.dma_ps(LINE_BYTES);
+        let crossed_ps = self.from_memory.occupy(from_ps, lines_ps);
         let engine_ns = match request.operation {
             Operation::Write => costs.requester.write_ns,
             Operation::Send => costs.requester.send_ns,
             Operation::Read | Operation::Atomic => costs.requester.read_ns,
         };
         let miss_ps = if self.requester_contexts.touch(pair) { 0 } else { costs.contexts.miss_ns.ps() };
-        let taken_ps = self.requester.occupy(from_ps, engine_ns.ps() + miss_ps).max(written_ps);
+        let taken_ps =
+            self.requester.occupy(from_ps, engine_ns.ps() + miss_ps).max(written_ps).max(crossed_ps);
         let fetched_ps = if request.inlined || request.bytes == 0 {
             taken_ps
         } else {
@@ -250,6 +257,11 @@ impl NicState {
         let match_ps = if request.operation == Operation::Send { costs.match_ns.ps() } else { 0 };
         let passed_ps = self.packets.occupy(at_ps, on_wire.packets * costs.packet_ns.ps() + match_ps);
         let miss_ps = if self.responder_contexts.touch(pair) { 0 } else { costs.contexts.miss_ns.ps() };
+        if request.operation == Operation::Send {
+            // The RECV was fetched ahead, which takes a share of the lanes and no time of the message's own.
+            let ps = self.dma_ps(LINE_BYTES);
+            self.from_memory.occupy(at_ps, ps);
+        }
         let (engine, ns) = match request.operation {
             Operation::Write => (&mut self.taker, costs.responder.write_ns),
             Operation::Send => (&mut self.taker, costs.responder.send_ns),
@@ -283,15 +295,18 @@ impl NicState {
     pub(crate) fn take_answer(&mut self, at_ps: u64, pair: u32, bytes: usize, signaled: bool) -> u64 {
         let machine = self.machine.clone();
         let costs = &machine.nic;
-        let (packets_ps, engine_ns) = if bytes > 0 {
+        let (packets_ps, engine_ps) = if bytes > 0 {
             let packets = OnWire::answer(&machine.link, bytes).packets;
-            (packets * costs.packet_ns.ps() + costs.match_ns.ps(), costs.requester.response_ns)
+            // What a READ brings passes this NIC as it passed that of the responder.
+            let kib_ps = (costs.responder.read_kib_ns.ps() * bytes as u64) >> 10;
+            let packets_ps = packets * costs.packet_ns.ps() + costs.match_ns.ps();
+            (packets_ps, costs.requester.response_ns.ps() + kib_ps)
         } else {
-            (costs.acknowledgement_packet_ns.ps(), costs.requester.acknowledgement_ns)
+            (costs.acknowledgement_packet_ns.ps(), costs.requester.acknowledgement_ns.ps())
         };
         let passed_ps = self.packets.occupy(at_ps, packets_ps);
         let miss_ps = if self.requester_contexts.touch(pair) { 0 } else { costs.contexts.miss_ns.ps() };
-        let taken_ps = self.requester.occupy(passed_ps, engine_ns.ps() + miss_ps);
+        let taken_ps = self.requester.occupy(passed_ps, engine_ps + miss_ps);
         self.write_back(at_ps, bytes, signaled).max(taken_ps) + costs.pipeline_ns.ps()
     }
 
