@@ -218,15 +218,6 @@ pub(crate) fn copy_out(source: &[AtomicU64], offset: usize, into: &mut [u8]) {
     }
 }
 
-/// Copies a few words, if they begin at a whole one.
-#[inline(always)]
-pub(crate) fn words_out<const WORDS: usize>(source: &[AtomicU64], offset: usize) -> Option<[u64; WORDS]> {
-    let first = offset / 8;
-    let words: &[AtomicU64; WORDS] = source.get(first..first + WORDS)?.try_into().ok()?;
-    // In increasing order of addresses, as arrays are mapped.
-    offset.is_multiple_of(8).then(|| words.each_ref().map(load))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

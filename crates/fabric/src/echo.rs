@@ -5,6 +5,10 @@
 //! with a word that holds its number again: a WRITE has arrived when both are there, in whatever order they came. Number
 //! `n` uses slot `n % SLOTS` on both sides, so the receiver of WRITEs knows where to look.
 
+mod probe;
+
+pub use probe::{Probe, Task};
+
 use crate::{
     Access, Completion, CompletionQueue, FabricError, Facts, Link, LocalSlice, Nic, PagePolicy, Payload,
     QueuePair, QueuePairConfig, Region, RemoteSlice, SendRequest, Status, Verb,
@@ -27,6 +31,8 @@ const SIGNAL_EVERY: u32 = 16;
 const LOOKS_PER_CHECK: u32 = 256;
 /// The send queue: as many requests as there are messages, and those of which no completion was polled.
 const SENDS: usize = 2 * ECHO_WINDOW;
+/// READs of a queue pair that are under way at once, where the NIC allows it.
+pub const READS_OUTSTANDING: usize = 16;
 
 /// How the messages of an echo travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +113,7 @@ impl<N: Nic> EchoEnd<N> {
             receive_depth: RECEIVES,
             inline_bytes,
             message_bytes: ECHO_BYTES_MAX,
+            reads_outstanding: READS_OUTSTANDING.min(nic.properties().reads_outstanding_max),
             ..QueuePairConfig::default()
         };
         let sent = nic.create_completion_queue_beside(&queue, SENDS)?;

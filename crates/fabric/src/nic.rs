@@ -206,15 +206,6 @@ pub trait QueuePair {
     fn read_at_once(&mut self, _into: &mut [u8], _from: &RemoteSlice<'_, Self::Nic>) -> bool {
         false
     }
-    /// The same of a few words at a multiple of 8 bytes, which stay in registers: what a small object is read with.
-    #[inline(always)]
-    fn read_words_at_once<const WORDS: usize>(
-        &mut self,
-        from: &RemoteSlice<'_, Self::Nic>,
-    ) -> Option<[u64; WORDS]> {
-        let mut words = [[0; 8]; WORDS];
-        self.read_at_once(words.as_flattened_mut(), from).then(|| words.map(u64::from_le_bytes))
-    }
     /// Starts whatever was posted (the doorbell).
     fn ring(&mut self) -> Result<(), PostError>;
     /// Posts a RECV. On UD the first 40 bytes of the buffer are for the GRH.

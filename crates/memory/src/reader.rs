@@ -27,12 +27,6 @@ pub trait Memory {
     fn read_at_once(&self, _at: Pointer, _into: &mut [u8]) -> bool {
         false
     }
-    /// The same of a few words.
-    #[inline(always)]
-    fn read_words_at_once<const WORDS: usize>(&self, at: Pointer) -> Option<[u64; WORDS]> {
-        let mut words = [[0; 8]; WORDS];
-        self.read_at_once(at, words.as_flattened_mut()).then(|| words.map(u64::from_le_bytes))
-    }
     /// What to prefetch for a read of `at`, so that independent reads overlap. Any place may be named, also none.
     fn ahead(&self, at: Pointer, bytes: usize) -> Prefetch;
     /// Says that `at` will be read soon.

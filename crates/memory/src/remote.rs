@@ -288,26 +288,6 @@ impl<N: Nic> Remote<N> {
         self.read_at_once(at, copy.bytes_mut()).then_some(Bytes::Copied(copy))
     }
 
-    /// Has the queue pair read so many bytes at once.
-    #[inline(always)]
-    fn at_once<T>(
-        &self,
-        at: Pointer,
-        bytes: usize,
-        read: impl FnOnce(&mut N::QueuePair, RemoteSlice<'_, N>) -> Option<T>,
-    ) -> Option<T> {
-        let regions = self.regions.borrow();
-        let region = regions.get(at.region().index())?.as_ref()?;
-        if bytes > self.at_once_bytes {
-            return None;
-        }
-        let from = RemoteSlice { region, offset: at.offset() };
-        let done = read(&mut self.wire.borrow_mut().pair, from)?;
-        self.reads.set(self.reads.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes as u64);
-        Some(done)
-    }
-
     /// Posts a read, `None` if it has to wait for a buffer.
     fn start(&self, at: Pointer, bytes: usize) -> Result<Option<Buffer<'_, N>>, MemoryError> {
         let regions = self.regions.borrow();
@@ -427,13 +407,15 @@ impl<N: Nic> Memory for Remote<N> {
 
     #[inline(always)]
     fn read_at_once(&self, at: Pointer, into: &mut [u8]) -> bool {
-        let bytes = into.len();
-        self.at_once(at, bytes, |pair, from| pair.read_at_once(into, &from).then_some(())).is_some()
-    }
-
-    #[inline(always)]
-    fn read_words_at_once<const WORDS: usize>(&self, at: Pointer) -> Option<[u64; WORDS]> {
-        self.at_once(at, 8 * WORDS, |pair, from| pair.read_words_at_once(&from))
+        let regions = self.regions.borrow();
+        let Some(Some(region)) = regions.get(at.region().index()) else { return false };
+        let from = RemoteSlice { region, offset: at.offset() };
+        if into.len() > self.at_once_bytes || !self.wire.borrow_mut().pair.read_at_once(into, &from) {
+            return false;
+        }
+        self.reads.set(self.reads.get() + 1);
+        self.bytes.set(self.bytes.get() + into.len() as u64);
+        true
     }
 
     #[inline(always)]

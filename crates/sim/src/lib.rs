@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod calibrate;
 pub mod check;
+pub mod measure;
 mod preset;
 
 pub use preset::{Preset, PresetError};

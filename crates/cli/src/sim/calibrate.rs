@@ -56,7 +56,7 @@ pub fn run(arguments: &CalibrateArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn table(comparisons: &[Comparison]) -> Table {
+pub(super) fn table(comparisons: &[Comparison]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(["measurement", "source", "measured", "modelled", "error", "used", ""]);

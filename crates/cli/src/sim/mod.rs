@@ -3,6 +3,7 @@
 mod bench;
 mod calibrate;
 mod check;
+mod measure;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};
@@ -22,6 +23,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Hold the model of a cluster's machines to what was measured of their raw verbs
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure the raw verbs of a real fabric, and write a preset from them
+    Measure(measure::MeasureArgs),
 }
 
 pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
@@ -29,5 +32,6 @@ pub fn run(arguments: SimArgs) -> anyhow::Result<Outcome> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Measure(arguments) => measure::run(&arguments),
     }
 }

@@ -106,3 +106,23 @@ fn a_signal_ends_a_long_exploration_with_what_was_found_so_far() {
         );
     }
 }
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_the_reason() {
+    let place = Place::new();
+    let measure = |address: &str, output: &std::path::Path| {
+        locus(&["sim", "measure", address, "--output", output.to_str().unwrap()])
+    };
+    let new = place.path("new.toml");
+    measure(&place.address(), &new).said(3, &["over shared memory there is no NIC", "rdma://"]);
+    measure("sim:server", &new).said(2, &["a simulated world is entered by locus sim"]);
+    measure("nonsense", &new).said(2, &["nonsense"]);
+    let there = place.file("there.toml", "mine");
+    measure("rdma://127.0.0.1:1", &there).said(3, &["there.toml is there already", "--output"]);
+    assert_eq!(std::fs::read(&there).unwrap(), b"mine");
+    measure("rdma://127.0.0.1:1", &place.path("no/where.toml")).said(3, &["there is no directory"]);
+    measure("rdma://127.0.0.1:1", std::path::Path::new("/")).said(3, &["names no file"]);
+    let hasty = ["sim", "measure", "rdma://127.0.0.1:1", "--milliseconds", "0"];
+    locus(&hasty).said(2, &["--milliseconds"]);
+    assert_eq!(place.names(), ["there.toml"]);
+}

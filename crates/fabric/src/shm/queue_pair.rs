@@ -14,13 +14,9 @@ use super::{
 };
 use crate::{
     Completion, FabricError, Facts, LocalSlice, Opcode, PostError, QueuePair, QueuePairConfig,
-    QueuePairState, RemoteSlice, SendRequest, Status, Transport, copy,
+    QueuePairState, RemoteSlice, SendRequest, Status, Transport,
 };
-use std::{
-    cell::RefCell,
-    rc::Rc,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// After how many polls the peer's life is looked at.
 const LOOK_EVERY: u32 = 64;
@@ -178,20 +174,7 @@ impl QueuePair for ShmQueuePair {
 
     #[inline(always)]
     fn read_at_once(&mut self, into: &mut [u8], from: &RemoteSlice<'_, ShmNic>) -> bool {
-        let bytes = into.len();
-        let copy = |words: &[AtomicU64]| {
-            copy::copy_out(words, from.offset, into);
-            Some(())
-        };
-        self.core.borrow().read_at_once(from, bytes, copy).is_some()
-    }
-
-    #[inline(always)]
-    fn read_words_at_once<const WORDS: usize>(
-        &mut self,
-        from: &RemoteSlice<'_, ShmNic>,
-    ) -> Option<[u64; WORDS]> {
-        self.core.borrow().read_at_once(from, 8 * WORDS, |words| copy::words_out(words, from.offset))
+        self.core.borrow().read_at_once(into, from)
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 use super::{
     ShmAddress, ShmNic,
     channel::status_of,
-    copy::{Neighbours, Sink},
+    copy::{self, Neighbours, Sink},
     message::{Header, TRANSFER_BYTES_MAX},
     queue_pair::{Core, Range},
     region::Imported,
@@ -369,26 +369,19 @@ impl Core {
         if imported.stands() { Start::Done(0) } else { Start::Failed(Status::RemoteAccess) }
     }
 
-    /// A READ that is over when this returns, made by `copy` from the region's words; none if it may not be, or is not to
-    /// be trusted.
+    /// A READ that is over when this returns; false if it may not be, or is not to be trusted.
     #[inline(always)]
-    pub(crate) fn read_at_once<T>(
-        &self,
-        from: &RemoteSlice<'_, ShmNic>,
-        bytes: usize,
-        copy: impl FnOnce(&[AtomicU64]) -> Option<T>,
-    ) -> Option<T> {
+    pub(crate) fn read_at_once(&self, into: &mut [u8], from: &RemoteSlice<'_, ShmNic>) -> bool {
         let imported = &*from.region.inner;
         let may = self.state == QueuePairState::Ready
             && self.config.transport == Transport::Rc
             && self.sends.is_empty()
-            && bytes <= TRANSFER_BYTES_MAX
-            && imported.check(self.link.id, from.offset, bytes, false) == Status::Success;
-        if !may {
-            return None;
+            && into.len() <= TRANSFER_BYTES_MAX
+            && imported.check(self.link.id, from.offset, into.len(), false) == Status::Success;
+        if may {
+            copy::copy_out(imported.words(), from.offset, into);
         }
-        let copied = copy(imported.words());
-        if imported.stands() { copied } else { None }
+        may && imported.stands()
     }
 
     fn atomic(&mut self, into: Range, at: Place, change: impl FnOnce(&AtomicU64) -> u64) -> Start {

@@ -16,18 +16,19 @@ use locus_fabric::{Prefetch, Region};
 use locus_memory::{Local, Memory, Pointer, checksum};
 use std::ops::Range;
 
-/// A key, and what is known of it.
+/// A key, and the rows in which it may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'k> {
     key: Key<'k>,
-    table: Table,
+    rows: [Pointer; WAYS],
+    epoch: u64,
     state: State,
 }
 
 /// Where an attempt is.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// At a row; also when none is left.
+    /// At a row.
     Row,
     /// At an extent, which may be the key's.
     Extent(Extent),
@@ -39,19 +40,14 @@ impl<'k> Attempt<'k> {
     /// Begins.
     #[inline(always)]
     pub fn begin(table: &Table, key: Key<'k>) -> Self {
-        Self { key, table: *table, state: State::Row }
-    }
-
-    /// The row of a way. Most keys are in the first, so the others are found when needed.
-    #[inline(always)]
-    fn row(&self, way: usize) -> Pointer {
-        self.table.row_at(self.table.position(&self.key, way))
+        let rows = table.positions(&key).map(|row| table.row_at(row));
+        Self { key, rows, epoch: table.epoch, state: State::Row }
     }
 
     /// What to prefetch before the row of a way is looked at.
     #[inline(always)]
     pub fn ahead<M: Memory>(&self, memory: &M, way: usize) -> Prefetch {
-        memory.ahead(self.row(way), ROW_BYTES)
+        memory.ahead(self.rows[way], ROW_BYTES)
     }
 
     /// Looks at the row of a way, unless the extent is known, and gives what to prefetch for what is read next. For ways
@@ -61,11 +57,14 @@ impl<'k> Attempt<'k> {
         if !matches!(self.state, State::Row) {
             return Prefetch::NONE;
         }
-        self.glance(memory, way, counters);
+        self.state = match self.glance(memory, way, counters) {
+            State::Row if way + 1 == WAYS => State::Over,
+            state => state,
+        };
         match &self.state {
-            State::Row if way + 1 < WAYS => self.ahead(memory, way + 1),
+            State::Row => self.ahead(memory, way + 1),
             State::Extent(extent) => memory.ahead(extent.at, extent.bytes),
-            State::Row | State::Over => Prefetch::NONE,
+            State::Over => Prefetch::NONE,
         }
     }
 
@@ -73,30 +72,29 @@ impl<'k> Attempt<'k> {
     #[inline(always)]
     pub fn find_extent<M: Memory>(&mut self, memory: &M, counters: &Counters) {
         for way in 0..WAYS {
-            self.glance(memory, way, counters);
+            self.state = self.glance(memory, way, counters);
             if !matches!(self.state, State::Row) {
                 return;
             }
         }
     }
 
+    /// Reads a row.
     #[inline(always)]
-    fn glance<M: Memory>(&mut self, memory: &M, way: usize, counters: &Counters) {
-        let at = self.row(way);
-        let Some([a, b, c, sum]) = memory.read_words_at_once(at) else {
-            self.state = State::Over;
-            return;
-        };
-        count(&counters.rows_read);
-        let row = Row::of([a, b, c]);
-        if !row.may_hold(&self.key) {
-            return;
+    fn glance<M: Memory>(&self, memory: &M, way: usize, counters: &Counters) -> State {
+        let at = self.rows[way];
+        let mut bytes = [0; ROW_BYTES];
+        if !memory.read_at_once(at, &mut bytes) {
+            return State::Over;
         }
-        if !M::TEARS || row.verifies(sum, at, self.table.epoch) {
-            self.state = State::Extent(row.extent());
-        } else {
-            count(&counters.rows_unverified);
-            self.state = State::Over;
+        count(&counters.rows_read);
+        match Row::unverified(&bytes) {
+            Some((row, _)) if !row.may_hold(&self.key) => State::Row,
+            Some((row, sum)) if !M::TEARS || row.verifies(sum, at, self.epoch) => State::Extent(row.extent()),
+            _ => {
+                count(&counters.rows_unverified);
+                State::Over
+            }
         }
     }
 

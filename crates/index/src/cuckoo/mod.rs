@@ -71,16 +71,6 @@ impl Table {
         [first, wrapped(first, second, self.rows), wrapped(first, third, self.rows)]
     }
 
-    /// The row of one way.
-    #[inline(always)]
-    pub(crate) fn position(&self, key: &Key<'_>, way: usize) -> u32 {
-        let first = scale(key.spread, self.rows);
-        if way == 0 {
-            return first;
-        }
-        wrapped(first, offsets(key.fingerprint, self.rows)[way - 1], self.rows)
-    }
-
     /// The rows that the occupant of `row` may be in, from its fingerprint and the way by which it is there: a kick-out
     /// need not look at the occupant's key.
     fn positions_of(&self, row: u32, way: usize, fingerprint: u32) -> [u32; WAYS] {

@@ -143,12 +143,6 @@ impl Row {
         Some((Self([a, b, c]), sum))
     }
 
-    /// The row of these words, which stand before its checksum.
-    #[inline(always)]
-    pub(super) fn of(words: [u64; 3]) -> Self {
-        Self(words)
-    }
-
     /// Whether this is the checksum of the row at a location of a table.
     #[inline]
     pub fn verifies(self, sum: u64, at: Pointer, epoch: u64) -> bool {

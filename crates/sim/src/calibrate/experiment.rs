@@ -1,5 +1,6 @@
 //! What can be measured of a machine's raw verbs, as a preset asks for it.
 
+use crate::measure::Point;
 use serde::Deserialize;
 
 /// How messages travel.
@@ -24,6 +25,18 @@ pub enum Verb {
     Send,
     /// READ.
     Read,
+}
+
+/// What a probe does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeTask {
+    /// READs.
+    Read,
+    /// WRITEs, inlined where that is possible.
+    Write,
+    /// SENDs there and back, both as long.
+    Echo,
 }
 
 /// Who posts.
@@ -104,6 +117,18 @@ pub enum Experiment {
         /// How many echoes each asking process has under way.
         window: usize,
     },
+    /// What one client with some queue pairs and one server of echoes can do, over RC: the very program that
+    /// `locus sim measure` runs on a real fabric.
+    Probe {
+        /// What is done over and over.
+        task: ProbeTask,
+        /// How many bytes, there and back.
+        bytes: usize,
+        /// How many are under way over each queue pair.
+        window: usize,
+        /// How many queue pairs.
+        queue_pairs: usize,
+    },
     /// READs, and echoes over RC SENDs, from clients that each have some under way, to several servers (Mitchell
     /// table 2.3).
     ScaleOut {
@@ -122,6 +147,12 @@ pub enum Experiment {
         #[serde(default)]
         echo_bytes: usize,
     },
+}
+
+impl From<Point> for Experiment {
+    fn from(Point { task, bytes, window, queue_pairs }: Point) -> Self {
+        Self::Probe { task, bytes, window, queue_pairs }
+    }
 }
 
 /// What an experiment gave.

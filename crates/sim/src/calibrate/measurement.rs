@@ -43,6 +43,16 @@ pub enum Quantity {
     LatencyUs,
 }
 
+impl Quantity {
+    /// Which of the two it is.
+    pub(crate) fn of(self, mops: f64, latency_us: f64) -> f64 {
+        match self {
+            Self::Mops => mops,
+            Self::LatencyUs => latency_us,
+        }
+    }
+}
+
 /// How the number stands to what was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -115,10 +125,7 @@ pub fn compare(
             None => run(&preset.machine, &measurement.experiment)?.value,
         };
         results.insert(&measurement.experiment, result);
-        let modelled = match measurement.quantity {
-            Quantity::Mops => result.mops,
-            Quantity::LatencyUs => result.latency_us,
-        };
+        let modelled = measurement.quantity.of(result.mops, result.latency_us);
         let off = modelled / measurement.measured - 1.0;
         let error = match measurement.relation {
             Relation::Equal => off,

@@ -5,7 +5,9 @@ use super::{
     echo::{Echo, Way},
     experiment::{Direction, Experiment, Result, Transport, Verb},
     flood::{self, Flood},
+    probe,
 };
+use crate::measure::Point;
 use locus_fabric::{
     Address,
     sim::{
@@ -52,6 +54,9 @@ fn play(machine: &Arc<Machine>, experiment: &Experiment) -> Result {
             finish(&cluster, &[far], Counts::Noted(1))
         }
         Experiment::Echo { .. } => echo(machine, experiment),
+        Experiment::Probe { task, bytes, window, queue_pairs } => {
+            probe::play(machine, Point { task, bytes, window, queue_pairs })
+        }
         Experiment::ScaleOut { .. } => scale_out(machine, experiment),
     }
 }

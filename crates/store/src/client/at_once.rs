@@ -10,7 +10,7 @@ use locus_index::{
 };
 use locus_memory::Memory;
 use locus_runtime::yield_now;
-use std::cell::RefCell;
+use std::{cell::RefCell, rc::Rc};
 
 /// Records up to this length are read at once, in bytes.
 const BYTES_MAX: usize = 4 << 10;
@@ -24,6 +24,12 @@ impl Default for Scratch {
     fn default() -> Self {
         Self(RefCell::new(Box::new([0; BYTES_MAX])))
     }
+}
+
+/// A key of a batch under way.
+struct Lane<'k, N: Nic> {
+    connection: Rc<Connection<N>>,
+    attempt: Attempt<'k>,
 }
 
 impl<N: Nic> Client<N> {
@@ -68,64 +74,41 @@ impl<N: Nic> Client<N> {
         keys: &[K],
         mut found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
     ) -> u32 {
-        let mut got = 0;
-        for server in 0..self.servers.len() {
-            if let Ok(connection) = self.connection(server) {
-                got |= self.get_many_of(&connection, server, keys, &mut found);
-            }
+        let mut lanes: [Option<Lane<'_, N>>; LANES] = [const { None }; LANES];
+        for (lane, key) in lanes.iter_mut().zip(keys) {
+            *lane = self.lane(key.as_ref());
         }
-        self.counters.gets.set(self.counters.gets.get() + u64::from(got.count_ones()));
-        !got
-    }
-
-    /// The same for the keys that one server has. Gives a bit for each that was found.
-    #[inline(always)]
-    fn get_many_of<K: AsRef<[u8]>>(
-        &self,
-        connection: &Connection<N>,
-        server: usize,
-        keys: &[K],
-        found: &mut impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
-    ) -> u32 {
-        let remote = &connection.remote;
-        let mut ahead = Prefetches::within(remote.region_bytes());
-        let mut lanes = [const { None }; LANES];
-        let mut searching = 0;
-        for (place, (lane, key)) in lanes.iter_mut().zip(keys).enumerate() {
-            let Some(attempt) = self.attempt(connection, server, key.as_ref()) else { continue };
-            ahead.push(attempt.ahead(remote, 0));
-            *lane = Some(attempt);
-            searching |= 1 << place;
+        let lanes = &mut lanes[..keys.len()];
+        let bytes = lanes.iter().flatten().next().map_or(0, |lane| lane.connection.remote.region_bytes());
+        let mut ahead = Prefetches::within(bytes);
+        for Lane { connection, attempt } in lanes.iter().flatten() {
+            ahead.push(attempt.ahead(&connection.remote, 0));
         }
         ahead.start();
-        let mut reached = 0;
         for way in 0..WAYS {
-            for place in places(searching) {
-                let Some(attempt) = &mut lanes[place] else { continue };
-                ahead.push(attempt.step(remote, way, &self.effort));
-                reached |= u32::from(attempt.extent().is_some()) << place;
+            for Lane { connection, attempt } in lanes.iter_mut().flatten() {
+                ahead.push(attempt.step(&connection.remote, way, &self.effort));
             }
-            searching &= !reached;
             ahead.start();
         }
-        let mut got = 0;
-        for place in places(reached) {
-            let Some(attempt) = &lanes[place] else { continue };
-            let value = self.value_at_once(connection, attempt, |value| found(place, Ok(Some(value))));
-            got |= u32::from(value.is_some()) << place;
+        let mut left = 0;
+        for (place, lane) in lanes.iter().enumerate() {
+            let value = lane.as_ref().and_then(|Lane { connection, attempt }| {
+                self.value_at_once(connection, attempt, |value| found(place, Ok(Some(value))))
+            });
+            left |= u32::from(value.is_none()) << place;
+            self.counters.gets.set(self.counters.gets.get() + u64::from(value.is_some()));
         }
-        got
+        left
     }
 
-    /// Begins with a key, if the server has it, unless there is anything to wait for or to complain of.
-    #[inline(always)]
-    fn attempt<'k>(&self, connection: &Connection<N>, server: usize, key: &'k [u8]) -> Option<Attempt<'k>> {
+    /// Begins with a key, unless there is anything to wait for or to complain of.
+    #[inline]
+    fn lane<'k>(&self, key: &'k [u8]) -> Option<Lane<'k, N>> {
         let key = self.key(key).ok()?;
-        // A look at the map is a cache miss more often than not.
-        if self.servers.len() > 1 && usize::from(self.map.owner(key.partition()).server) != server {
-            return None;
-        }
-        Some(Attempt::begin(&connection.table(key.partition())?, key))
+        let connection = self.connection_of(key.partition()).ok()?;
+        let attempt = Attempt::begin(&connection.table(key.partition())?, key);
+        Some(Lane { connection, attempt })
     }
 
     #[inline]
@@ -136,7 +119,7 @@ impl<N: Nic> Client<N> {
         found: impl FnOnce(&[u8]) -> T,
     ) -> Option<T> {
         let mut scratch = self.scratch.0.try_borrow_mut().ok()?;
-        let value = attempt.value(&connection.remote, &mut scratch[..BYTES_MAX], &self.effort)?;
+        let value = attempt.value(&connection.remote, &mut scratch[..], &self.effort)?;
         connection.remote.current().ok()?;
         Some(found(&scratch[value]))
     }
@@ -146,14 +129,4 @@ impl<N: Nic> Client<N> {
     pub(super) fn at_once(&self) -> bool {
         self.reads_at_once && self.reads == Locus::Client
     }
-}
-
-/// The places of the bits that are set.
-#[inline(always)]
-fn places(mut bits: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (place < LANES).then_some(place)
-    })
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use locus_fabric::{
     Facts, Link, Nic,
-    echo::{EchoClient, EchoEnd, EchoVerb},
+    echo::{EchoEnd, EchoVerb},
 };
 use locus_index::{
     PARTITIONS, PartitionId,
@@ -242,7 +242,7 @@ pub(super) fn open_echo<N: Nic>(
     link: &N::Link,
     config: &ClientConfig,
     verb: EchoVerb,
-) -> Result<EchoClient<N>, StoreError> {
+) -> Result<EchoEnd<N>, StoreError> {
     say_hello(link, config, crate::random()?)?;
     let completions = EchoEnd::<N>::COMPLETIONS;
     let queue = hub.with_queue(|queue| hub.nic().create_completion_queue_beside(queue, completions))?;
@@ -252,7 +252,7 @@ pub(super) fn open_echo<N: Nic>(
         return Err(unexpected(link));
     };
     end.connect(theirs)?;
-    Ok(EchoClient::new(end))
+    Ok(end)
 }
 
 /// Asks a question on the link and waits for the answer.

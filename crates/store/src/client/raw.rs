@@ -8,7 +8,7 @@ use super::{
 use crate::StoreError;
 use locus_fabric::{
     Nic,
-    echo::{self, EchoClient, EchoVerb},
+    echo::{self, EchoClient, EchoEnd, EchoVerb, Probe, Task},
 };
 use locus_index::{
     LookupError, PARTITIONS, PartitionId,
@@ -52,16 +52,25 @@ impl<N: Nic> Client<N> {
 
     /// Bare echoes with the first server, over a link of their own.
     pub fn echoes(&self, verb: EchoVerb) -> Result<EchoClient<N>, StoreError> {
-        let Some(address) = &self.servers[0].address else {
-            return Err(StoreError::Config("a server in this process answers no echoes".into()));
-        };
-        let link = self.hub.nic().connect(address)?;
-        let echoes = connection::open_echo(&self.hub, &link, &self.config, verb)?;
+        let echoes = EchoClient::new(self.echo_end(verb)?);
         if verb == EchoVerb::Write {
             // An answer that is WRITten wakes nobody.
             self.idle.borrow_mut().naps(Some(echo::NAP));
         }
         Ok(echoes)
+    }
+
+    /// A queue pair to measure with, over a link of its own.
+    pub fn probe(&self, task: Task) -> Result<Probe<N>, StoreError> {
+        Ok(Probe::new(self.echo_end(task.ends())?))
+    }
+
+    fn echo_end(&self, verb: EchoVerb) -> Result<EchoEnd<N>, StoreError> {
+        let Some(address) = &self.servers[0].address else {
+            return Err(StoreError::Config("a server in this process answers no echoes".into()));
+        };
+        let link = self.hub.nic().connect(address)?;
+        connection::open_echo(&self.hub, &link, &self.config, verb)
     }
 
     async fn full_rows(

@@ -14,6 +14,16 @@ impl Nanoseconds {
         Self { ps }
     }
 
+    /// From nanoseconds, as a preset writes them; less than none is none.
+    pub fn from_ns(ns: f64) -> Self {
+        Self { ps: (ns * 1000.0).round() as u64 }
+    }
+
+    /// As a preset writes them.
+    pub fn ns(self) -> f64 {
+        self.ps as f64 / 1000.0
+    }
+
     /// In picoseconds.
     #[inline]
     pub const fn ps(self) -> u64 {
@@ -35,7 +45,7 @@ impl<'de> Deserialize<'de> for Nanoseconds {
         if !(0.0..=MOST_NS).contains(&ns) {
             return Err(D::Error::custom(format!("{ns} ns is negative, or longer than an hour")));
         }
-        Ok(Self { ps: (ns * 1000.0).round() as u64 })
+        Ok(Self::from_ns(ns))
     }
 }
 
@@ -47,6 +57,16 @@ pub struct GigabytesPerSecond {
 }
 
 impl GigabytesPerSecond {
+    /// From a rate as a preset writes it, which is positive.
+    pub fn from_rate(rate: f64) -> Self {
+        Self { kibibyte_ps: (1_024_000.0 / rate).round() as u64 }
+    }
+
+    /// As a preset writes it.
+    pub fn rate(self) -> f64 {
+        1_024_000.0 / self.kibibyte_ps as f64
+    }
+
     /// How long bytes take, in picoseconds.
     #[inline]
     pub const fn transfer_ps(self, bytes: u64) -> u64 {
@@ -60,6 +80,6 @@ impl<'de> Deserialize<'de> for GigabytesPerSecond {
         if !(0.001..=10_000.0).contains(&rate) {
             return Err(D::Error::custom(format!("{rate} GB/s is not between 0.001 and 10000")));
         }
-        Ok(Self { kibibyte_ps: (1_024_000.0 / rate).round() as u64 })
+        Ok(Self::from_rate(rate))
     }
 }
