@@ -109,7 +109,7 @@ const MAGNITUDE: f64 = 4.0;
 /// Then each number is changed by these factors.
 const FACTORS: [f64; 3] = [1.3, 1.05, 1.01];
 /// How often all numbers are gone through with one factor, and together, at most.
-const ROUNDS_MAX: usize = 16;
+const ROUNDS_MAX: usize = 6;
 /// By which fraction a number is changed to see what depends on it.
 const TRIAL: f64 = 0.02;
 /// A round that lessens the sum of squares by no more than this fraction, and this much, is the last one.
