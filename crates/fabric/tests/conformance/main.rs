@@ -36,7 +36,11 @@ use libtest_mimic::{Arguments, Trial};
 use locus_fabric::{
     Address, Nic, ReadOrder,
     shm::ShmNic,
-    sim::{Adversary, NicModel, SimNic, SimulationConfig, simulate},
+    sim::{
+        Adversary, NicModel, SimHost, SimNic, SimProcess, SimulationConfig,
+        performance::{LinkCosts, Machine, NicCosts, ProcessorCosts},
+        simulate,
+    },
     verbs::{VerbsConfig, VerbsNic},
 };
 use std::{
@@ -127,6 +131,46 @@ impl Provider for HostileSim {
             in_a_world(SimulationConfig { seed, adversary, ..SimulationConfig::default() }, case);
         }
     }
+}
+
+/// A machine whose costs are modelled: every verb waits for units, PCIe and links, and the processor's time passes.
+struct MachineSim;
+
+impl Provider for MachineSim {
+    type Nic = SimNic;
+    const NAME: &'static str = "machine-sim";
+    const SHARES: bool = false;
+
+    fn open() -> SimNic {
+        SimNic::open()
+    }
+
+    fn run(_: Option<SimNic>, case: fn(&mut Fixture<SimNic>)) {
+        let adversary = Adversary { preempts: 0.02, pause_ns: 100, samples: 0.5, ..Adversary::none() };
+        let outcome = simulate(SimulationConfig { adversary, ..SimulationConfig::default() }, move || {
+            let host = SimHost::add_machine("machine", &apt());
+            let main = move || {
+                assert!(SimHost::of_caller().machine().is_some(), "nothing is modelled here");
+                case(&mut Fixture::new(SimNic::open()));
+            };
+            SimProcess::spawn_on(host, "case", main).join();
+        });
+        outcome.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// The machine of the preset `apt`.
+fn apt() -> Arc<Machine> {
+    /// What else is in the file does not matter here.
+    #[derive(serde::Deserialize)]
+    struct Preset {
+        nic: NicCosts,
+        link: LinkCosts,
+        processor: ProcessorCosts,
+    }
+    let Preset { nic, link, processor } =
+        toml::from_str(include_str!("../../../sim/presets/apt.toml")).expect("a preset that comes along");
+    Arc::new(Machine { nic, link, processor })
 }
 
 /// How many hostile worlds see each case.
@@ -237,13 +281,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let (mut trials, alone) = (Vec::new(), Arc::new(RwLock::new(())));
     let mut counts = Vec::new();
-    for provider in std::env::var(PROVIDERS).as_deref().unwrap_or("shm,sim,hostile-sim").split(',') {
+    for provider in
+        std::env::var(PROVIDERS).as_deref().unwrap_or("shm,sim,hostile-sim,machine-sim").split(',')
+    {
         counts.push(match provider {
             "shm" => enlist::<Shm>(&mut trials, &alone),
             "verbs" => enlist::<Verbs>(&mut trials, &alone),
             "sim" => enlist::<Sim>(&mut trials, &alone),
             "hostile-sim" => enlist::<HostileSim>(&mut trials, &alone),
-            other => panic!("{PROVIDERS}={other}: the providers are shm, verbs, sim and hostile-sim"),
+            "machine-sim" => enlist::<MachineSim>(&mut trials, &alone),
+            other => {
+                panic!("{PROVIDERS}={other}: the providers are shm, verbs, sim, hostile-sim and machine-sim")
+            }
         });
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
