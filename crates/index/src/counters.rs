@@ -50,6 +50,8 @@ counters! {
     growths,
     /// Rows moved to a larger table.
     rows_moved,
+    /// Rows whose version went on from zero.
+    row_versions_wrapped,
 }
 
 /// Adds one.

@@ -10,6 +10,8 @@ pub enum Mistake {
     NoExtentChecksum,
     /// A reader believes a row without its checksum.
     NoRowChecksum,
+    /// The version of a row has one bit, so that two changes of a row are none.
+    NarrowRowVersion,
     /// A reader that finds a key in none of its rows does not look again.
     NoSecondPass,
     /// A kick-out empties the old row before it writes the new one.
@@ -30,9 +32,10 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoExtentChecksum,
         Self::NoRowChecksum,
+        Self::NarrowRowVersion,
         Self::NoSecondPass,
         Self::KickOutClearsFirst,
         Self::ExtentFreedEarly,

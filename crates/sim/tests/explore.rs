@@ -38,6 +38,8 @@ fn pilaf_is_linearizable_whatever_happens() {
         "killed_clients",
         "killed_servers",
         "broken_queue_pairs",
+        "receivers_not_ready",
+        "row_versions_wrapped",
         "sampled_before_stores",
         "preemptions",
     ] {
@@ -48,7 +50,16 @@ fn pilaf_is_linearizable_whatever_happens() {
 #[test]
 fn pilaf_vo_is_linearizable_whatever_happens() {
     let tally = explored("pilaf-vo");
-    for name in ["kick_outs", "growths", "reconnects", "unknown_outcomes", "killed_servers", "preemptions"] {
+    for name in [
+        "kick_outs",
+        "growths",
+        "reconnects",
+        "unknown_outcomes",
+        "killed_servers",
+        "preemptions",
+        "receivers_not_ready",
+        "row_versions_wrapped",
+    ] {
         assert!(tally.get(name) > 0, "no {name} in any world\n{tally}");
     }
 }

@@ -57,6 +57,7 @@ macro_rules! mistakes {
 mistakes! {
     no_checksum_of_extents: NoExtentChecksum, History, 200;
     no_checksum_of_rows: NoRowChecksum, LostExtent, 500;
+    a_row_version_of_one_bit: NarrowRowVersion, History, 3000;
     no_second_pass: NoSecondPass, History, 1000;
     a_kick_out_that_clears_first: KickOutClearsFirst, History, 3000;
     an_extent_freed_early: ExtentFreedEarly, LostExtent, 500;

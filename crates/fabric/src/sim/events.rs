@@ -21,6 +21,8 @@ pub(crate) enum Event {
     ReadEnds { number: u64 },
     /// A WRITE that is under way goes on.
     WriteGoesOn { at: u32 },
+    /// A receiver that was late is ready for what waits at it.
+    Ready { at: u32 },
     /// A request over UC or UD has left.
     Departed { from: u32, sequence: u64 },
     /// The answer to a request over RC is back.

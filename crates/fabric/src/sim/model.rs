@@ -123,6 +123,11 @@ pub struct Adversary {
     pub reorders: bool,
     /// A message over UC or UD is lost.
     pub loses: f64,
+    /// The receiver of a message is late with the RECV for it, even if it was posted: over RC the message waits, or fails
+    /// if the sender's queue pair is set to that; over UC and UD it is lost.
+    pub unready: f64,
+    /// How late at most, in nanoseconds.
+    pub unready_ns: u64,
     /// A request breaks its queue pair.
     pub breaks: f64,
     /// The pieces of a WRITE become visible in any order.
@@ -141,6 +146,8 @@ impl Adversary {
             delay_ns: 0,
             reorders: false,
             loses: 0.0,
+            unready: 0.0,
+            unready_ns: 0,
             breaks: 0.0,
             scrambles_writes: false,
             outlives_ns: 0,

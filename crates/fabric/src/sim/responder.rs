@@ -6,7 +6,7 @@ use super::{
     model::Times,
     region::{Memory, Target},
     state::State,
-    transport::{Acknowledgement, Answer, Kind, Message},
+    transport::{Acknowledgement, Answer, Kind, Message, Readiness},
 };
 use crate::{
     Completion, Opcode, QueuePairState, ReceiverNotReady, Status, Transport,
@@ -62,16 +62,54 @@ impl State {
             if !reads && pair.reading > 0 {
                 return;
             }
-            if message.kind.takes_a_receive() && pair.receives.is_empty() {
-                if message.transport == Transport::Rc {
+            let (takes, transport) = (message.kind.takes_a_receive(), message.transport);
+            if takes && (pair.receives.is_empty() || self.is_late(number, transport)) {
+                if transport == Transport::Rc {
                     return self.not_ready(number);
                 }
-                pair.inbound.pop_front();
+                self.take_next(number);
                 self.counters.lost += 1;
                 continue;
             }
-            let message = pair.inbound.pop_front().expect("looked at above");
+            let message = self.take_next(number).expect("looked at above");
             self.carry_out_one(number, message);
+        }
+    }
+
+    /// Takes the message at the head of the line.
+    fn take_next(&mut self, number: u32) -> Option<Message> {
+        let pair = self.pair(number)?;
+        pair.readiness = Readiness::Open;
+        pair.inbound.pop_front()
+    }
+
+    /// Whether the receiver is late for the message at the head of the line. Chance decides that once per message.
+    fn is_late(&mut self, number: u32, transport: Transport) -> bool {
+        let known = self.pair(number).map_or(Readiness::Ready, |pair| pair.readiness);
+        if known != Readiness::Open {
+            return known == Readiness::Late;
+        }
+        let late = self.chance.happens(self.config.adversary.unready);
+        if late {
+            self.counters.unready += 1;
+        }
+        if late && transport == Transport::Rc {
+            let late_ns = self.chance.up_to(self.config.adversary.unready_ns);
+            self.after(late_ns, Event::Ready { at: number });
+        }
+        if let Some(pair) = self.pair(number) {
+            pair.readiness = if late { Readiness::Late } else { Readiness::Ready };
+        }
+        late
+    }
+
+    /// A receiver that was late has its RECVs now.
+    pub(crate) fn becomes_ready(&mut self, number: u32) {
+        if let Some(pair) = self.pair(number)
+            && pair.readiness == Readiness::Late
+        {
+            pair.readiness = Readiness::Ready;
+            self.carry_out(number);
         }
     }
 
@@ -84,6 +122,7 @@ impl State {
         if !waits {
             if let Some(pair) = self.pair(number) {
                 pair.inbound.clear();
+                pair.readiness = Readiness::Open;
             }
             self.answer(number, from, sequence, Answer::failure(Status::ReceiverNotReady));
         }

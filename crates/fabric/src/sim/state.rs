@@ -55,8 +55,12 @@ pub struct SimulationCounters {
     pub sampled_before_stores: u64,
     /// Stores after which their thread was held up.
     pub preemptions: u64,
-    /// Messages that were lost.
+    /// Messages over UC and UD that were lost.
     pub lost: u64,
+    /// Messages that their receiver was late for, by chance.
+    pub unready: u64,
+    /// Messages over UD that overtook others.
+    pub overtook: u64,
     /// Queue pairs that chance broke.
     pub broken: u64,
 }
@@ -182,6 +186,7 @@ impl State {
                 Event::AnswerComesIn { to, answer, is_in } => self.answer_comes_in(to, answer, is_in),
                 Event::ReadEnds { number } => self.end_read(number),
                 Event::WriteGoesOn { at } => self.write_goes_on(at),
+                Event::Ready { at } => self.becomes_ready(at),
                 Event::Departed { from, sequence } => self.departed(from, sequence),
                 Event::Acknowledged { to, answer } => self.acknowledged(to, answer),
                 Event::Buried { process } => self.bury(process),

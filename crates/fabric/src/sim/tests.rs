@@ -1,7 +1,10 @@
 //! What only this provider does: the same world from the same seed, virtual time, ends of worlds and of processes.
 
 use super::*;
-use crate::{Completion, CompletionQueue, LocalSlice, Payload, QueuePair, SendRequest, Transport, Verb};
+use crate::{
+    Completion, CompletionQueue, LocalSlice, Payload, QueuePair, ReceiverNotReady, SendRequest, Status,
+    Transport, Verb,
+};
 use locus_runtime::{Clock, MonotonicClock, thread};
 use std::time::Duration;
 
@@ -122,6 +125,55 @@ fn datagrams_are_lost_and_overtake_each_other_only_where_chance_may() {
     assert!(quiet.len() == 500 && quiet.is_sorted());
     let (lossy, counters) = datagrams(Adversary { loses: 0.2, ..Adversary::none() });
     assert!((50..150).contains(&counters.lost) && lossy.len() as u64 == 500 - counters.lost);
-    let (late, _) = datagrams(Adversary { delay_ns: 5000, reorders: true, ..Adversary::none() });
-    assert!(late.len() == 500 && !late.is_sorted());
+    let (late, counters) = datagrams(Adversary { delay_ns: 5000, reorders: true, ..Adversary::none() });
+    assert!(late.len() == 500 && !late.is_sorted() && counters.overtook > 0);
+    let (unready, counters) = datagrams(Adversary { unready: 0.2, unready_ns: 5000, ..Adversary::none() });
+    assert!((50..150).contains(&counters.unready) && counters.lost == counters.unready);
+    assert_eq!(unready.len() as u64, 500 - counters.lost);
+}
+
+/// Sends a few messages over RC to a receiver that has RECVs for all, and gives how each ended and when all had.
+fn messages(unready: f64, receiver_not_ready: ReceiverNotReady) -> (Vec<Status>, u64, SimulationCounters) {
+    const COUNT: usize = 50;
+    let adversary = Adversary { unready, unready_ns: 5000, ..Adversary::none() };
+    let outcome = simulate(SimulationConfig { adversary, ..SimulationConfig::default() }, move || {
+        let nic = SimNic::open();
+        let (near, far) = nic.pair().unwrap();
+        let region = nic.register(1 << 16, Access::Local, PagePolicy::Base).unwrap();
+        let mut queues = [(); 2].map(|()| nic.create_completion_queue(256).unwrap());
+        let config = QueuePairConfig { receiver_not_ready, message_bytes: 64, ..QueuePairConfig::default() };
+        let mut from = nic.create_queue_pair(&near, &config, &queues[0], &queues[0]).unwrap();
+        let mut to = nic.create_queue_pair(&far, &config, &queues[1], &queues[1]).unwrap();
+        let facts = from.facts(&near).unwrap();
+        from.connect(to.facts(&far).unwrap()).unwrap();
+        to.connect(facts).unwrap();
+        for number in 0..COUNT {
+            let buffer = LocalSlice { region: &region, offset: number * 64, bytes: 64 };
+            to.post_receive(number as u64, buffer).unwrap();
+            let verb = Verb::Send { payload: Payload::Inline(&[b"text"]), immediate: None, to: None };
+            from.post_send(&SendRequest { id: number as u64, verb, signaled: true }).unwrap();
+        }
+        from.ring().unwrap();
+        let (mut statuses, mut completions) = (Vec::new(), [Completion::EMPTY; 256]);
+        while statuses.len() < COUNT {
+            let count = queues[0].poll(&mut completions);
+            statuses.extend(completions[..count].iter().map(|completion| completion.status));
+        }
+        statuses
+    });
+    let outcome = outcome.unwrap();
+    (outcome.value, outcome.virtual_ns, outcome.counters)
+}
+
+#[test]
+fn a_receiver_that_is_late_makes_messages_wait_or_fail() {
+    let all_well = |statuses: &[Status]| statuses.iter().all(|status| *status == Status::Success);
+    let (statuses, at_once_ns, counters) = messages(0.0, ReceiverNotReady::Wait);
+    assert!(all_well(&statuses) && counters.unready == 0);
+    let (statuses, late_ns, counters) = messages(0.5, ReceiverNotReady::Wait);
+    assert!(all_well(&statuses) && counters.unready > 10 && counters.lost == 0, "{counters:?}");
+    assert!(late_ns > at_once_ns + 10_000, "{late_ns} ns, and {at_once_ns} at once");
+    let (statuses, ..) = messages(0.5, ReceiverNotReady::Fail);
+    let failed = statuses.iter().find(|status| **status != Status::Success);
+    assert_eq!(failed, Some(&Status::ReceiverNotReady), "{statuses:?}");
 }

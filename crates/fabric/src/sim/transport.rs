@@ -54,6 +54,20 @@ pub(crate) struct Pair {
     pub(super) reading: usize,
     /// A WRITE of the peer is being carried out here.
     pub(super) writing: bool,
+    /// Whether this side is late with the RECV for the message at the head of the line, or was.
+    pub(super) readiness: Readiness,
+}
+
+/// What chance has decided of the message at the head of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Nothing yet.
+    #[default]
+    Open,
+    /// The receiver is late.
+    Late,
+    /// It is ready.
+    Ready,
 }
 
 /// A request of a send queue.
@@ -204,6 +218,7 @@ impl Pair {
             inbound: VecDeque::new(),
             reading: 0,
             writing: false,
+            readiness: Readiness::default(),
         }
     }
 
@@ -285,10 +300,12 @@ impl State {
         pair.last_departure_ns = pair.last_departure_ns.max(now_ns) + requester_ns;
         let departure_ns = pair.last_departure_ns;
         let mut arrival_ns = departure_ns + wire_ns + transfer_ns + delay_ns;
+        let overtook = overtakes && arrival_ns < pair.last_arrival_ns;
         if !overtakes {
             arrival_ns = arrival_ns.max(pair.last_arrival_ns + 1);
-            pair.last_arrival_ns = arrival_ns;
         }
+        pair.last_arrival_ns = pair.last_arrival_ns.max(arrival_ns);
+        self.counters.overtook += u64::from(overtook);
         self.travel(peer, message, departure_ns, arrival_ns);
     }
 

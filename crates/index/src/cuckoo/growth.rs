@@ -12,7 +12,7 @@
 //! reads the entry again. The old table's memory is free once the entry no longer names it: a reader that still does
 //! cannot verify what it finds there later, by the epoch in each row's checksum.
 
-use super::{Partition, ROWS_MAX, ROWS_MIN, Row, State, Table, Tables, kick_out::Chain};
+use super::{Partition, ROWS_MAX, ROWS_MIN, Row, State, Table, Tables, kick_out::Chain, row::FIRST_VERSION};
 use crate::{Key, MutationError, Owner, counters::count, directory::Directory};
 use locus_fabric::Region;
 use locus_memory::{Memory, Purpose};
@@ -180,7 +180,7 @@ impl<R: Region> Owner<R> {
     fn prepare_rows(&mut self, table: &Table, rows: std::ops::Range<u32>) {
         for row in rows {
             let at = table.row_at(row);
-            self.arena.writer().store_words(at, &Row::empty(0).encode(at, table.epoch));
+            self.arena.writer().store_words(at, &Row::empty(FIRST_VERSION).encode(at, table.epoch));
         }
     }
 

@@ -9,6 +9,7 @@
 use super::{Row, Table, Tables, growth::Growth, kick_out::Chain};
 use crate::{
     Extent, KEY_BYTES_MAX, Key, MutationError, Owner, PartitionId, VALUE_BYTES_MAX,
+    counters::count,
     directory::Directory,
     record::{self, Record, record_bytes},
 };
@@ -194,6 +195,9 @@ impl<R: Region> Owner<R> {
     /// Stores a row after everything stored before, for readers too.
     pub(super) fn store_row(&mut self, table: &Table, row: u32, content: Row) {
         let at = table.row_at(row);
+        if content.version() == 0 {
+            count(&self.counters.row_versions_wrapped);
+        }
         let mut writer = self.arena.writer();
         writer.release();
         writer.store_words(at, &content.encode(at, table.epoch));

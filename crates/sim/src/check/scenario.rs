@@ -81,6 +81,9 @@ impl Scenario {
     pub(super) fn circumstances(&self) -> Circumstances {
         let mut chance = Chance::new(self.seed ^ 0xC14C_0357);
         let mut one_of = |choices: &[u64]| choices[chance.up_to(choices.len() as u64 - 1) as usize];
+        // Drawn apart, so that worlds stay what they were before there was more to draw.
+        let mut of_messages = Chance::new(self.seed ^ 0x3E55_A6E5);
+        let mut one_in_four = |number: f64| if of_messages.up_to(3) == 0 { number } else { 0.0 };
         let nic = NicModel {
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
             read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
@@ -94,7 +97,11 @@ impl Scenario {
             breaks: if one_of(&[0, 0, 0, 1]) == 1 { 0.004 } else { 0.0 },
             scrambles_writes: one_of(&[0, 1]) == 1,
             outlives_ns: one_of(&[0, 300_000, 3_000_000]),
-            ..Adversary::none()
+            unready: one_in_four(0.05),
+            unready_ns: 30_000,
+            // These are of UC and UD alone.
+            loses: one_in_four(0.02),
+            reorders: one_in_four(1.0) > 0.0,
         };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));

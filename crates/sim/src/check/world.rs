@@ -195,6 +195,9 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
     tally.add("sampled_before_stores", counters.sampled_before_stores);
     tally.add("preemptions", counters.preemptions);
     tally.add("broken_queue_pairs", counters.broken);
+    tally.add("receivers_not_ready", counters.unready);
+    tally.add("lost_messages", counters.lost);
+    tally.add("messages_that_overtook", counters.overtook);
     Ok(Run { tally, history, virtual_ns: outcome.virtual_ns })
 }
 
@@ -227,7 +230,7 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
     let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics());
     if let Ok(statistics) = statistics {
         let mut tally = shared.tally.borrow_mut();
-        for name in ["kick_outs", "growths", "rows_moved"] {
+        for name in ["kick_outs", "growths", "rows_moved", "row_versions_wrapped"] {
             let counters = statistics.iter().flat_map(|server| &server.counters);
             let count = counters.filter(|(other, _)| other == name).map(|(_, count)| *count).sum();
             tally.add(name, count);
