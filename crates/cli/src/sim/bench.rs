@@ -61,7 +61,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 32, value_name = "N")]
     value_bytes: usize,
     /// Virtual milliseconds measured, after a fifth as many of warm-up
-    #[arg(long, default_value_t = 5.0, value_name = "MS")]
+    #[arg(long, default_value_t = 5.0, value_name = "MS", value_parser = milliseconds)]
     milliseconds: f64,
     /// Decides the operations drawn
     #[arg(long, default_value_t = 1)]
@@ -87,6 +87,15 @@ const STEPS: Steps = Steps {
     checksum_byte_ns: 0.022,
     copy_byte_ns: 0.029,
 };
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let milliseconds = text.parse::<f64>().map_err(|_| format!("{text:?} is no number"))?;
+    if (0.001..=60_000.0).contains(&milliseconds) {
+        Ok(milliseconds)
+    } else {
+        Err("from a microsecond (0.001) to a minute (60000) of virtual time is possible".into())
+    }
+}
 
 pub fn run(arguments: &BenchArgs) -> anyhow::Result<Outcome> {
     let clusters = clusters(arguments)?;

@@ -1,4 +1,4 @@
-//! `locus sim check` from outside.
+//! `locus sim` from outside.
 
 use crate::harness::{Place, Ran, command, locus, signal};
 use rustix::process::Signal;
@@ -125,4 +125,54 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
     let hasty = ["sim", "measure", "rdma://127.0.0.1:1", "--milliseconds", "0"];
     locus(&hasty).said(2, &["--milliseconds"]);
     assert_eq!(place.names(), ["there.toml"]);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_is_refused_with_the_reason() {
+    let bench = |arguments: &[&str]| {
+        let mut all = vec!["sim", "bench"];
+        all.extend(arguments);
+        locus(&all)
+    };
+    for (arguments, words) in [
+        (["--servers", "0"], "--servers: 1 to 1024 are possible, not 0"),
+        (["--server-cores", "17"], "--server-cores: a machine of apt has 16, not 17"),
+        (["--client-hosts", "0"], "--client-hosts: 1 to 1024"),
+        (["--clients", "4,0"], "--clients: 1 to 16384"),
+        (["--window", "33"], "--window: 1 to 32"),
+        (["--workload", "d"], "workload d inserts records"),
+        (["--records", "0"], "--records"),
+        (["--records", "99999999999"], "more than the 4 GiB that a simulation loads at most"),
+        (["--design", "nonsense"], "no design \"nonsense\""),
+        (["--preset", "nowhere"], "no preset \"nowhere\": name one of beaker"),
+        (["--preset", "/"], "reading the preset /"),
+    ] {
+        bench(&arguments).said(3, &[words]);
+    }
+    for milliseconds in ["-1", "nan", "1e300", "0", "five"] {
+        bench(&[&format!("--milliseconds={milliseconds}")]).said(2, &["--milliseconds"]);
+    }
+}
+
+#[test]
+fn a_preset_that_makes_no_sense_is_refused_by_the_name_of_the_field() {
+    let (place, apt) = (Place::new(), include_str!("../../../sim/presets/apt.toml"));
+    for (from, to, words) in [
+        ("match_ns = 7.0", "", ["missing field", "match_ns"]),
+        ("match_ns = 7.0", "match_ns = -7.0", ["match_ns", "negative"]),
+        ("match_ns = 7.0", "match_ns = 7.0\nmatches_ns = 8.0", ["unknown field", "matches_ns"]),
+        ("cores = 16", "cores = 0", ["processor.cores", "between 1 and"]),
+        ("[nic]", "[nic", ["TOML", "line"]),
+    ] {
+        assert!(apt.contains(from), "{from:?} is there");
+        let file = place.file("mine.toml", apt.replacen(from, to, 1));
+        let file = file.to_str().unwrap();
+        for command in [&["sim", "calibrate", file][..], &["sim", "bench", "--preset", file]] {
+            locus(command).said(3, &[words[0], words[1], "mine.toml"]);
+        }
+    }
+    // A NIC of which the store asks for more than it has: refused when the queue pair is made.
+    let file = place.file("weak.toml", apt.replacen("reads_outstanding = 16 ", "reads_outstanding = 1 ", 1));
+    let weak = ["sim", "bench", "--design", "pilaf", "--preset", file.to_str().unwrap()];
+    locus(&weak).said(3, &["outstanding READs"]);
 }

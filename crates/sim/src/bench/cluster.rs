@@ -30,6 +30,7 @@ const LATENCY_NS_MAX: u64 = 1_000_000_000;
 const HOSTS_MAX: usize = 1024;
 const CLIENTS_MAX: usize = 1 << 14;
 const WINDOW_MAX: usize = 32;
+const LOADED_BYTES_MAX: u64 = 4 << 30;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -93,6 +94,13 @@ impl ClusterBench {
         };
         within("--servers", self.servers, HOSTS_MAX)?;
         within("--server-cores", self.server_cores, 64)?;
+        let cores = self.preset.machine.processor.cores;
+        if self.server_cores > cores {
+            return Err(BenchError::Impossible(format!(
+                "--server-cores: a machine of {} has {cores}, not {}",
+                self.preset.name, self.server_cores
+            )));
+        }
         within("--client-hosts", self.client_hosts, HOSTS_MAX)?;
         within("--clients", self.clients, CLIENTS_MAX)?;
         within("--window", self.window, WINDOW_MAX)?;
@@ -104,6 +112,15 @@ impl ClusterBench {
         }
         if self.records == 0 || self.measured.is_zero() {
             return Err(BenchError::Impossible("--records and the time measured begin above zero".into()));
+        }
+        let bytes = self.records.saturating_mul((self.key_bytes + self.value_bytes) as u64);
+        if bytes > LOADED_BYTES_MAX {
+            return Err(BenchError::Impossible(format!(
+                "--records: {} of {} bytes each are more than the {} GiB that a simulation loads at most",
+                self.records,
+                self.key_bytes + self.value_bytes,
+                LOADED_BYTES_MAX >> 30
+            )));
         }
         Ok(())
     }
