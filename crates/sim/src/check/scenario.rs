@@ -84,6 +84,7 @@ impl Scenario {
         let nic = NicModel {
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
             read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
+            ..NicModel::default()
         };
         let adversary = Adversary {
             preempts: one_of(&[0, 2, 10, 30]) as f64 / 100.0,
