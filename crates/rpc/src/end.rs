@@ -22,7 +22,7 @@ use locus_fabric::{
 const WAKE_RECEIVES: usize = 4;
 /// RECVs of a UD queue pair of a server core: what finds none is lost, and sent again.
 const DATAGRAM_RECEIVES_MIN: usize = 256;
-const DATAGRAM_RECEIVES_MAX: usize = 2048;
+const DATAGRAM_RECEIVES_MAX: usize = 1024;
 
 /// The server's end of a connection.
 pub(crate) struct End<N: Nic> {

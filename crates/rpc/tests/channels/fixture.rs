@@ -29,6 +29,11 @@ pub fn pair() -> Pair {
     PAIR.get()
 }
 
+/// Messages of the present test travel so.
+pub fn set_pair(pair: Pair) {
+    PAIR.set(pair);
+}
+
 /// Runs a test over every pair of verbs.
 pub fn on_every_pair(test: fn()) {
     for pair in Pair::all() {
@@ -61,9 +66,13 @@ impl Fixture {
     }
 
     pub fn with(config: ServerConfig) -> Self {
+        Self::with_hub(config, 1 << 10)
+    }
+
+    pub fn with_hub(config: ServerConfig, hub_depth: usize) -> Self {
         let nic = ShmNic::open().expect("shared memory");
         let (client_link, server_link) = nic.pair().expect("a pair of links");
-        let hub = Hub::new(&nic, 1 << 10).expect("a hub");
+        let hub = Hub::new(&nic, hub_depth).expect("a hub");
         let server = Server::new(&nic, INCARNATION, config).expect("a server");
         Self { nic, client_link, server_link, hub, server }
     }

@@ -17,4 +17,5 @@ mod calls;
 mod fixture;
 mod hostile;
 mod losses;
+mod slots;
 mod threads;
