@@ -7,6 +7,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 use locus::{DESIGNS, Design, PagePolicy, Server, ServerConfig};
+use locus_rpc::{Pair, Way};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -22,11 +23,18 @@ content of that file; if it does not exist, it is made, with mode 0600 and a ran
 Examples:
   locus serve
   locus serve --design pilaf-vo --listen shm:/tmp/locus.sock --cores 2 --memory 16GiB
+  locus serve --design pilaf-vo --request uc-write --reply ud-send
   locus serve --token-file ~/.locus-token     (then: locus get --token-file ~/.locus-token KEY)")]
 pub struct ServeArgs {
     /// Which design; `locus designs` explains them
     #[arg(long, value_name = "NAME", default_value = "pilaf", value_parser = designs())]
     design: &'static Design,
+    /// How requests travel, in place of what the design says, such as rc-write or ud-send
+    #[arg(long, value_name = "WAY")]
+    request: Option<Way>,
+    /// How replies travel, in place of what the design says
+    #[arg(long, value_name = "WAY")]
+    reply: Option<Way>,
     /// Where to listen; may be given several times
     /// [default: shm:$XDG_RUNTIME_DIR/locus.sock, or shm:/tmp/locus-UID.sock without that]
     #[arg(long, value_name = "ADDR")]
@@ -92,6 +100,7 @@ fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
     let share = arguments.memory / arguments.cores.max(1) / 4;
     ServerConfig {
         design: arguments.design,
+        pair: Some(pair(arguments)),
         cores: arguments.cores,
         memory_bytes: arguments.memory,
         region_bytes: share.clamp(1 << 20, defaults.region_bytes),
@@ -103,10 +112,16 @@ fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
     }
 }
 
+fn pair(arguments: &ServeArgs) -> Pair {
+    let Pair { request, reply } = arguments.design.pair();
+    Pair { request: arguments.request.unwrap_or(request), reply: arguments.reply.unwrap_or(reply) }
+}
+
 fn describe(arguments: &ServeArgs, server: &Server, token_made: bool) -> String {
     let statistics = server.stats();
     let design = arguments.design;
     let mut rows = vec![("design", format!("{}: {}", design.name, design.summary))];
+    rows.push(("channels", pair(arguments).to_string()));
     rows.extend(server.addresses().iter().map(|address| ("address", address.clone())));
     rows.push(("cores", arguments.cores.to_string()));
     rows.push((

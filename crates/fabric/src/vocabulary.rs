@@ -74,6 +74,9 @@ pub struct Properties {
     pub read_atomicity_bytes: usize,
     /// Whether a WRITE's bytes become visible in increasing order of addresses.
     pub write_in_order: bool,
+    /// Whether a WRITE wakes who sleeps on the completion queue of the RECVs of the queue pair that it arrives over.
+    /// Elsewhere only one with an immediate does.
+    pub writes_wake: bool,
     /// What remote atomics are atomic with.
     pub atomics: Atomicity,
     /// The largest inline payload, in bytes.

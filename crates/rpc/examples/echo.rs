@@ -1,10 +1,10 @@
 //! What a call costs: a server that answers 32-byte requests with their value, and one client. First both sides take
 //! turns on one thread, which gives the processor time of a call with nothing to wait for; then each has a thread.
 //!
-//! `cargo run --release -p locus-rpc --example echo`
+//! `cargo run --release -p locus-rpc --example echo [REQUEST REPLY]`, such as `rc-write rc-write`
 
 use locus_fabric::{Nic, shm::ShmNic};
-use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Request, Server, ServerConfig};
+use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Pair, Request, Server, ServerConfig};
 use locus_runtime::{Idle, block_on, interleave_async};
 use std::{
     pin::pin,
@@ -28,10 +28,11 @@ const IDLE: Duration = Duration::from_secs(5);
 
 fn serve(
     nic: &ShmNic,
+    pair: Pair,
     link: &<ShmNic as Nic>::Link,
-    facts: locus_fabric::Facts,
+    facts: Vec<locus_fabric::Facts>,
 ) -> Result<(Server<ShmNic>, Accepted), Error> {
-    let mut server = Server::new(nic, 1, ServerConfig::default())?;
+    let mut server = Server::new(nic, 1, ServerConfig { pair, ..ServerConfig::default() })?;
     let accepted = server.accept(link, facts, 1, WINDOW)?;
     Ok((server, accepted))
 }
@@ -52,12 +53,12 @@ fn answer(mut server: Server<ShmNic>, stop: &AtomicBool) {
 }
 
 /// Nanoseconds of both sides' work per call, on one thread, with `window` calls under way.
-fn work(nic: &ShmNic, request: &Request<'_>, window: usize) -> Result<f64, Error> {
+fn work(nic: &ShmNic, pair: Pair, request: &Request<'_>, window: usize) -> Result<f64, Error> {
     let (client_link, server_link) = nic.pair()?;
     let hub = Hub::new(nic, 1 << 10)?;
     let channel =
-        Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, ..ChannelConfig::default() })?;
-    let (mut server, accepted) = serve(nic, &server_link, channel.facts()?)?;
+        Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, pair, ..ChannelConfig::default() })?;
+    let (mut server, accepted) = serve(nic, pair, &server_link, channel.facts()?)?;
     channel.connect(accepted.facts, &accepted.greeting)?;
     let mut requests = Vec::new();
     let calls = (0..WORK_CALLS).map(|_| channel.call(request, |reply| reply.value.len()));
@@ -110,13 +111,21 @@ fn cpu_ticks() -> Result<u64, Error> {
 }
 
 fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let pair = match &arguments[..] {
+        [] => Pair::default(),
+        [request, reply] => Pair { request: request.parse()?, reply: reply.parse()? },
+        _ => return Err("two ways for messages, or none".into()),
+    };
+    println!("{pair}");
     let nic = ShmNic::open()?;
     let value = [7; 32];
     let request =
         Request { opcode: 1, mutates: false, partition: 0, map_epoch: 0, key: b"8 bytes.", value: &value };
     for window in [1, WINDOW] {
-        let mut runs =
-            (0..10 * RUNS).map(|_| work(&nic, &request, window)).collect::<Result<Vec<f64>, Error>>()?;
+        let mut runs = (0..10 * RUNS)
+            .map(|_| work(&nic, pair, &request, window))
+            .collect::<Result<Vec<f64>, Error>>()?;
         runs.sort_by(f64::total_cmp);
         println!(
             "work of both sides, window {window}: best {:.0} ns, median {:.0} ns",
@@ -127,13 +136,13 @@ fn main() -> Result<(), Error> {
     let (client_link, server_link) = nic.pair()?;
     let hub = Hub::new(&nic, 1 << 10)?;
     let channel =
-        Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, ..ChannelConfig::default() })?;
+        Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, pair, ..ChannelConfig::default() })?;
     let facts = channel.facts()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (send, receive) = mpsc::channel();
     let (server_nic, stopped) = (nic.clone(), stop.clone());
     let server = std::thread::spawn(move || -> Result<(), Error> {
-        let (server, accepted) = serve(&server_nic, &server_link, facts)?;
+        let (server, accepted) = serve(&server_nic, pair, &server_link, facts)?;
         send.send(accepted)?;
         answer(server, &stopped);
         Ok(())

@@ -5,18 +5,18 @@
 //! (they are then sent again, with the same sequence) or closed.
 
 use crate::{
-    ChannelCounters, FRAME_BYTES_MAX, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair,
-    ReplyHeader, RequestHeader, RpcError, Staged, Staging,
+    ChannelCounters, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair, ReplyHeader,
+    RequestHeader, RpcError, STAGED_BYTES, Staged, Staging,
     doorbell::Doorbell,
-    frame::{REPLY_BYTES_MAX, REPLY_HEADER_BYTES},
-    inbox::Inbox,
-    outbox::{Buffers, Outbox},
-    tag::{self, Kind, Tag},
+    frame::{REPLY_BUFFER_BYTES, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
+    line::{self, Line, PIECES_MAX, Replies},
+    pair::Carrier,
+    slots::{Layout, Look},
+    tag::{self, Kind},
     window::{Phase, Window},
 };
-use locus_fabric::{
-    Completion, FabricError, Facts, Link, Nic, PostError, QueuePair, QueuePairConfig, Status, Work,
-};
+use locus_fabric::{Completion, FabricError, Facts, Link, Nic, PostError, Status, Transport, Work};
+use locus_runtime::{Clock, MonotonicClock};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -93,11 +93,10 @@ struct Inner<N: Nic> {
     config: ChannelConfig,
     link: N::Link,
     state: State,
-    tag: Tag,
     /// None between connections.
-    outbox: Option<Outbox<N>>,
-    buffers: Option<Buffers<N>>,
-    inbox: Inbox<N>,
+    line: Option<Line<N>>,
+    /// The longest frame of a request.
+    request_bytes_max: usize,
     /// Where a reply is copied to before it is known whose it is; changes places with the slot's frame.
     arrival: Box<[u8]>,
     window: Window,
@@ -105,52 +104,60 @@ struct Inner<N: Nic> {
     staging: Option<Staging<N>>,
     /// Of the server, folded.
     incarnation: u32,
+    /// What datagrams of the present connection begin with.
+    token: u64,
     counters: ChannelCounters,
+    clock: MonotonicClock,
+    /// How often the hub had slept when it was last looked whether something is overdue.
+    sleeps: u64,
+    /// Since when nothing has come, as far as that was looked at, and whether the server was woken since.
+    silent_since_ns: Option<u64>,
 }
 
 /// After how many empty polls the server's life is looked at.
 const LOOK_EVERY: u64 = 64;
-/// The longest piece of a value that one WRITE carries is the NIC's; a value takes at most so many.
-const PIECES_MAX: usize = 8;
-
-fn queue_pair_config<N: Nic>(nic: &N, window: usize) -> QueuePairConfig {
-    let properties = nic.properties();
-    QueuePairConfig {
-        // A request each, and as many WRITEs again.
-        send_depth: (2 * window).max(2 * PIECES_MAX).min(properties.queue_depth_max),
-        receive_depth: window,
-        inline_bytes: FRAME_BYTES_MAX.min(properties.inline_bytes_max),
-        message_bytes: FRAME_BYTES_MAX,
-        ..QueuePairConfig::default()
-    }
-}
+/// Where replies come without a completion, the completion queue is looked at after so many looks at a slot.
+const QUEUE_EVERY: u64 = 16;
+/// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
+/// 2^[`RETRY_DOUBLINGS`] times as long: longer than an answer takes where many wait.
+pub(crate) const RETRY_NS: u64 = 4_000_000;
+const RETRY_DOUBLINGS: u32 = 4;
+/// How often it is sent again. With 30% of all messages lost, one call in 10^9 comes to that.
+const RETRIES_MAX: u8 = 32;
+/// A server that has answered nothing for so long may sleep, in nanoseconds: after the time for which one stays awake.
+const WAKE_NS: u64 = 100_000;
 
 impl<N: Nic> Channel<N> {
     /// A channel over a link; it carries calls once it is connected.
     pub fn new(hub: &Hub<N>, link: &N::Link, config: ChannelConfig) -> Result<Self, RpcError> {
         config.pair.check()?;
         let nic = hub.nic();
-        let limit = nic.properties().queue_depth_max / 2;
+        let properties = nic.properties();
+        let limit = properties.queue_depth_max / 4;
         if config.window == 0 || config.window > limit {
             return Err(RpcError::Limit { what: "the window", limit });
         }
-        let pair_config = queue_pair_config(nic, config.window);
-        let inbox = Inbox::new(nic, config.window, REPLY_BYTES_MAX)?;
-        let buffers = Buffers::new(nic, config.window, FRAME_BYTES_MAX, pair_config.inline_bytes)?;
-        let member = hub.join(pair_config.send_depth + pair_config.receive_depth)?;
+        let request_bytes_max = config.pair.request_bytes_max(properties);
+        if request_bytes_max < REQUEST_HEADER_BYTES + STAGED_BYTES {
+            return Err(RpcError::Limit { what: "bytes of a datagram", limit: request_bytes_max });
+        }
+        let member = hub.join(line::promise(nic, &config.pair, config.window))?;
+        let in_turn = matches!(config.pair.request.carrier, Carrier::Write | Carrier::WriteImmediate);
         let inner = Inner {
             link: link.clone(),
             state: State::Connecting,
-            tag: Tag::new(member, 0),
-            outbox: None,
-            buffers,
-            inbox,
-            arrival: vec![0; REPLY_BYTES_MAX].into(),
-            window: Window::new(config.window),
-            doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window.div_ceil(2)),
+            line: None,
+            request_bytes_max,
+            arrival: vec![0; REPLY_BUFFER_BYTES].into(),
+            window: Window::new(config.window, in_turn),
+            doorbell: Doorbell::new(properties.dear_doorbells, config.window.div_ceil(2)),
             staging: None,
             incarnation: 0,
+            token: 0,
             counters: ChannelCounters::default(),
+            clock: MonotonicClock::new(),
+            sleeps: 0,
+            silent_since_ns: None,
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
@@ -158,22 +165,27 @@ impl<N: Nic> Channel<N> {
         Ok(channel)
     }
 
-    /// What the server must know of this channel's queue pair.
-    pub fn facts(&self) -> Result<Facts, RpcError> {
+    /// What the server must know of this channel's end.
+    pub fn facts(&self) -> Result<Vec<Facts>, RpcError> {
         let inner = self.inner.borrow();
-        let outbox =
-            inner.outbox.as_ref().ok_or(FabricError::State("the channel has no queue pair: reconnect"))?;
-        Ok(outbox.pair.facts(&inner.link)?)
+        let line = inner.line.as_ref().ok_or(NO_LINE)?;
+        Ok(line.facts(&inner.link)?)
     }
 
     /// Connects with the server core that sent these. Requests without a reply are sent again if the server knows the
     /// session; if not, mutations among them end as [`RpcError::OutcomeUnknown`], and reads are sent as new ones.
-    pub fn connect(&self, facts: Facts, greeting: &Greeting) -> Result<(), RpcError> {
+    pub fn connect(&self, facts: Vec<Facts>, greeting: &Greeting) -> Result<(), RpcError> {
         let inner = &mut *self.inner.borrow_mut();
-        let outbox =
-            inner.outbox.as_mut().ok_or(FabricError::State("the channel has no queue pair: reconnect"))?;
-        outbox.pair.connect(facts)?;
+        let line = inner.line.as_mut().ok_or(NO_LINE)?;
+        if !greeting.checked
+            && inner.config.pair.is_lossy() | Layout::needs_checksum(self.hub.nic().properties())
+        {
+            let what = "it wants no checksums where they are needed";
+            return Err(RpcError::Protocol { peer: inner.link.peer(), what });
+        }
+        line.connect(&inner.link, facts, greeting, inner.config.window)?;
         inner.state = State::Connected;
+        inner.token = greeting.token;
         inner.incarnation = crate::fold(greeting.incarnation);
         if !greeting.resumed {
             inner.forget_mutations();
@@ -183,7 +195,7 @@ impl<N: Nic> Channel<N> {
 
     /// Begins a new connection in place of one that was lost: makes a queue pair over the link and gives its facts, for
     /// the server to accept under the same session. [`Channel::connect`] completes it.
-    pub fn reconnect(&self, link: &N::Link) -> Result<Facts, RpcError> {
+    pub fn reconnect(&self, link: &N::Link) -> Result<Vec<Facts>, RpcError> {
         {
             let inner = &mut *self.inner.borrow_mut();
             inner.disconnect();
@@ -235,7 +247,7 @@ impl<N: Nic> Channel<N> {
 
     /// Handles what has arrived, also when no call is under way: so that a loss shows. Says whether there was anything.
     pub fn poll(&self) -> bool {
-        self.inner.borrow_mut().drive(&self.hub, self.member)
+        self.inner.borrow_mut().look_for_all(&self.hub, self.member)
     }
 
     /// Whether the channel has a staging region.
@@ -252,8 +264,8 @@ impl<N: Nic> Channel<N> {
         on_reply: impl FnOnce(&Reply<'_>) -> T,
     ) -> Result<T, RpcError> {
         check_size("key", request.key.len(), KEY_BYTES_MAX)?;
-        if request.value.len() > INLINE_VALUE_BYTES_MAX {
-            self.check_staged(request.value.len())?;
+        if self.inner.borrow().is_long(request) {
+            self.check_staged(request)?;
         }
         N::charge(Work::Request);
         let mut hold = Hold { channel: self, held: Held::Nothing };
@@ -278,11 +290,17 @@ impl<N: Nic> Channel<N> {
     }
 
     #[cold]
-    fn check_staged(&self, bytes: usize) -> Result<(), RpcError> {
+    fn check_staged(&self, request: &Request<'_>) -> Result<(), RpcError> {
         let inner = self.inner.borrow();
+        let limit = inner.request_bytes_max - REQUEST_HEADER_BYTES;
+        if inner.config.pair.request.transport != Transport::Rc {
+            // What is staged must be there when its request is: a transport that may lose it does not promise that.
+            check_size("value", request.value.len(), INLINE_VALUE_BYTES_MAX)?;
+            return check_size("key and value", request.key.len() + request.value.len(), limit);
+        }
         let place_bytes = inner.staging.as_ref().ok_or(RpcError::NoStaging)?.place_bytes();
         let transfer_bytes = self.hub.nic().properties().transfer_bytes_max;
-        check_size("value", bytes, place_bytes.min(PIECES_MAX.saturating_mul(transfer_bytes)))
+        check_size("value", request.value.len(), place_bytes.min(PIECES_MAX.saturating_mul(transfer_bytes)))
     }
 }
 
@@ -323,7 +341,7 @@ impl<N: Nic> Hold<'_, N> {
         };
         if matches!(inner.window.slots[index as usize].phase, Phase::Sent) && inner.state == State::Connected
         {
-            inner.drive(&channel.hub, channel.member);
+            inner.look_for(&channel.hub, channel.member, index as usize);
         }
         let slot = &mut inner.window.slots[index as usize];
         match slot.phase {
@@ -368,7 +386,7 @@ impl<N: Nic> Hold<'_, N> {
             inner.counters.slot_waits += 1;
         }
         // All slots may be held by futures that are gone or not polled: their replies are handled here.
-        inner.drive(&channel.hub, channel.member);
+        inner.look_for_all(&channel.hub, channel.member);
         Ok(None)
     }
 
@@ -399,22 +417,23 @@ impl<N: Nic> Drop for Hold<'_, N> {
 }
 
 impl<N: Nic> Inner<N> {
-    /// Makes a queue pair over the link and posts its RECVs.
+    /// Makes queue pairs over the link, and posts their RECVs.
     fn open(&mut self, hub: &Hub<N>, member: u16) -> Result<(), RpcError> {
-        let nic = hub.nic();
-        let config = queue_pair_config(nic, self.config.window);
-        let mut pair = hub.with_queue(|queue| nic.create_queue_pair(&self.link, &config, queue, queue))?;
-        self.tag = Tag::new(member, hub.connection());
-        self.inbox.post_all(&mut pair, self.tag).map_err(|_| FabricError::State("RECVs were refused"))?;
-        let buffers = self.buffers.take();
-        self.outbox = Some(Outbox::new(pair, self.tag, config.send_depth, config.inline_bytes, buffers));
+        let line = Line::open(hub, &self.link, self.config.pair, self.config.window, member)?;
+        hub.watch(member, line.watch(hub.nic(), &self.window.busy));
+        self.line = Some(line);
         Ok(())
     }
 
     fn disconnect(&mut self) {
-        if let Some(outbox) = self.outbox.take() {
-            self.buffers = outbox.close();
-        }
+        self.line = None;
+    }
+
+    /// Whether a request does not fit a frame with its value.
+    #[inline]
+    fn is_long(&self, request: &Request<'_>) -> bool {
+        let bytes = REQUEST_HEADER_BYTES + request.key.len() + request.value.len();
+        request.value.len() > INLINE_VALUE_BYTES_MAX || bytes > self.request_bytes_max
     }
 
     fn lose(&mut self, cause: Loss) {
@@ -446,6 +465,7 @@ impl<N: Nic> Inner<N> {
                 self.window.release(index as u32);
             } else {
                 slot.phase = Phase::Unsent;
+                (slot.attempts, slot.since_ns) = (0, None);
             }
         }
     }
@@ -462,10 +482,10 @@ impl<N: Nic> Inner<N> {
     /// Sends the request of a slot, if there is room; if not, the next poll tries again.
     #[inline]
     fn send(&mut self, channel: &Channel<N>, index: u32, request: &Request<'_>) {
-        let sent = if request.value.len() <= INLINE_VALUE_BYTES_MAX {
-            self.post(index, request, false, request.value)
-        } else {
+        let sent = if self.is_long(request) {
             self.post_staged(channel, index, request)
+        } else {
+            self.post(index, request, false, request.value)
         };
         match sent {
             Ok(()) => {
@@ -495,10 +515,8 @@ impl<N: Nic> Inner<N> {
         staged: bool,
         value: &[u8],
     ) -> Result<(), PostError> {
-        let outbox = self.outbox.as_mut().ok_or(PostError::NotReady)?;
-        if !outbox.room(1) {
-            return Err(PostError::SendQueueFull(0));
-        }
+        let line = self.line.as_mut().ok_or(PostError::NotReady)?;
+        let slot = &mut self.window.slots[index as usize];
         let header = RequestHeader {
             opcode: request.opcode,
             mutates: request.mutates,
@@ -506,17 +524,23 @@ impl<N: Nic> Inner<N> {
             key_bytes: request.key.len() as u16,
             value_bytes: value.len() as u16,
             incarnation: self.incarnation,
-            sequence: self.window.slots[index as usize].sequence,
+            sequence: slot.sequence,
             partition: request.partition,
             map_epoch: request.map_epoch,
         };
-        outbox.send(&[&header.encode(), request.key, value])?;
+        let header = header.encode();
+        let parts = [&header[..], request.key, value];
+        line.send(slot.sequence, slot.attempts, &parts)?;
+        if self.config.pair.is_lossy() {
+            slot.copy.clear();
+            parts.iter().for_each(|part| slot.copy.extend_from_slice(part));
+        }
         self.doorbell.posted();
         if !self.window.is_alone() {
             return Ok(());
         }
         self.doorbell.rang();
-        outbox.ring()
+        line.ring()
     }
 
     /// Brings the value to a place of the staging region, and posts the WRITEs and then the frame: a queue pair carries
@@ -533,7 +557,7 @@ impl<N: Nic> Inner<N> {
         let pieces = bytes.div_ceil(channel.hub.nic().properties().transfer_bytes_max);
         // A reconnect took the region away, and the owner gave no other.
         let staging = self.staging.as_ref().ok_or(PostError::LocalRange)?;
-        let outbox = self.outbox.as_mut().ok_or(PostError::NotReady)?;
+        let outbox = self.line.as_mut().and_then(Line::outbox).ok_or(PostError::NotReady)?;
         if !outbox.room(pieces + 1) {
             return Err(full);
         }
@@ -562,42 +586,181 @@ impl<N: Nic> Inner<N> {
             self.ring();
         }
         if !any {
-            self.counters.empty_polls += 1;
-            let look = self.counters.empty_polls.is_multiple_of(LOOK_EVERY);
-            if look && self.state == State::Connected && !self.link.alive() {
-                self.lose(Loss::PeerGone);
+            self.nothing(hub);
+        }
+        any
+    }
+
+    /// Nothing has come.
+    #[inline]
+    fn nothing(&mut self, hub: &Hub<N>) {
+        self.counters.empty_polls += 1;
+        if self.counters.empty_polls.is_multiple_of(LOOK_EVERY) || self.sleeps != hub.sleeps() {
+            self.sleeps = hub.sleeps();
+            self.look_after();
+        }
+    }
+
+    /// Looks for the reply of a slot whose request was sent.
+    #[inline]
+    fn look_for(&mut self, hub: &Hub<N>, member: u16, index: usize) {
+        let Some(line) = &mut self.line else { return };
+        match &line.replies {
+            Replies::Received(_) => drop(self.drive(hub, member)),
+            Replies::Written(_) => {
+                if self.doorbell.waits() && (self.doorbell.is_ripe() || self.doorbell.is_due(false)) {
+                    self.ring();
+                }
+                if self.look_at(index) {
+                    return;
+                }
+                // A core that has slept may have been woken by a completion.
+                if self.counters.empty_polls.is_multiple_of(QUEUE_EVERY) || self.sleeps != hub.sleeps() {
+                    self.drive(hub, member);
+                } else {
+                    self.nothing(hub);
+                }
+            }
+            Replies::Fetched(_) => {
+                let any = self.drive(hub, member);
+                if self.window.slots[index].phase != Phase::Sent {
+                    return;
+                }
+                if any {
+                    // A READ that brought no reply.
+                    self.nothing(hub);
+                }
+                if let Some(Err(error)) = self.line.as_mut().map(|line| line.fetch(index)) {
+                    self.lose(Loss::Refused(error));
+                }
+            }
+        }
+    }
+
+    /// Looks for the replies of all slots, and says whether anything has come.
+    fn look_for_all(&mut self, hub: &Hub<N>, member: u16) -> bool {
+        let mut any = self.drive(hub, member);
+        for index in 0..self.window.slots.len() {
+            if self.window.slots[index].phase != Phase::Sent || self.state != State::Connected {
+                continue;
+            }
+            match self.line.as_mut().map(|line| &line.replies) {
+                Some(Replies::Written(_)) => any |= self.look_at(index),
+                Some(Replies::Fetched(_)) => self.look_for(hub, member, index),
+                _ => return any,
             }
         }
         any
+    }
+
+    /// Looks whether a slot's reply was WRITten.
+    #[inline]
+    fn look_at(&mut self, index: usize) -> bool {
+        let Some(Replies::Written(arrivals)) = self.line.as_ref().map(|line| &line.replies) else {
+            return false;
+        };
+        match arrivals.look(index, &mut self.arrival) {
+            Look::Nothing => return false,
+            Look::Frame(bytes) => self.arrived(bytes),
+            Look::Broken(error) => self.lose(Loss::Malformed(error)),
+        }
+        true
+    }
+
+    /// Now and then, when nothing comes: looks whether the server lives, sleeps, or perhaps never got a request.
+    #[cold]
+    fn look_after(&mut self) {
+        if self.state != State::Connected {
+            return;
+        }
+        if !self.link.alive() {
+            return self.lose(Loss::PeerGone);
+        }
+        if self.window.busy.get() == 0 {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        if self.config.pair.is_lossy() {
+            self.repeat_requests(now_ns);
+        }
+        // Once for each so long: the server stays awake meanwhile, or is busy.
+        let since_ns = *self.silent_since_ns.get_or_insert(now_ns);
+        if now_ns - since_ns >= WAKE_NS {
+            self.silent_since_ns = None;
+            if let Some(Err(error)) = self.line.as_mut().map(Line::wake) {
+                self.lose(Loss::Refused(error));
+            }
+        }
+    }
+
+    /// Sends requests again that have been waiting for too long. The server executes none twice
+    /// ([`sessions`](crate::sessions)).
+    fn repeat_requests(&mut self, now_ns: u64) {
+        let Some(line) = &mut self.line else { return };
+        for slot in self.window.slots.iter_mut().filter(|slot| slot.phase == Phase::Sent) {
+            let since_ns = *slot.since_ns.get_or_insert(now_ns);
+            if now_ns - since_ns < RETRY_NS << u32::from(slot.attempts).min(RETRY_DOUBLINGS) {
+                continue;
+            }
+            if slot.attempts == RETRIES_MAX {
+                return self.lose(Loss::Silent(RETRIES_MAX.into()));
+            }
+            match line.send(slot.sequence, slot.attempts + 1, &[&slot.copy]) {
+                Ok(()) => {
+                    slot.attempts += 1;
+                    slot.since_ns = Some(now_ns);
+                    self.counters.repeated += 1;
+                }
+                Err(PostError::SendQueueFull(_)) => break,
+                Err(error) => return self.lose(Loss::Refused(error)),
+            }
+        }
+        self.ring();
     }
 
     /// Starts the requests that were posted.
     #[inline]
     fn ring(&mut self) {
         self.doorbell.rang();
-        if let Some(Err(error)) = self.outbox.as_mut().map(Outbox::ring) {
+        if let Some(Err(error)) = self.line.as_mut().map(Line::ring) {
             self.lose(Loss::Refused(error));
         }
     }
 
     #[inline]
     fn complete(&mut self, completion: &Completion) {
+        let Some(line) = &mut self.line else { return };
         // Of a queue pair that is gone.
-        if !self.tag.owns(completion.id) {
-            return;
-        }
+        let Some(outbox) = line.of(completion.id) else { return };
         if completion.status != Status::Success {
             self.lose(Loss::of(completion.status));
             return;
         }
-        let Some(outbox) = &mut self.outbox else { return };
         match tag::kind(completion.id) {
-            Kind::Send(number) => outbox.completed(number),
+            Kind::Send(number) => {
+                outbox.completed(number);
+                self.fetched(number);
+            }
             Kind::Receive(slot) => {
-                match self.inbox.take(&mut outbox.pair, self.tag, slot, completion.bytes, &mut self.arrival) {
-                    Ok(bytes) => self.arrived(bytes),
+                match line.receive(slot, completion.bytes, self.token, &mut self.arrival) {
+                    Ok(Some(bytes)) => self.arrived(bytes),
+                    // A datagram of a stranger, or of an earlier connection.
+                    Ok(None) => self.counters.foreign_replies += 1,
                     Err(error) => self.lose(Loss::Refused(error)),
                 }
+            }
+        }
+    }
+
+    /// Takes what READs up to this work request have brought.
+    #[inline]
+    fn fetched(&mut self, number: u32) {
+        while let Some(Replies::Fetched(fetcher)) = self.line.as_mut().map(|line| &mut line.replies)
+            && let Some(found) = fetcher.take(number, &mut self.arrival)
+        {
+            if let Some((start, bytes)) = found {
+                self.arrival.copy_within(start..start + bytes, 0);
+                self.arrived(bytes);
             }
         }
     }
@@ -605,6 +768,7 @@ impl<N: Nic> Inner<N> {
     /// Matches the reply in the arrival buffer with its call.
     #[inline]
     fn arrived(&mut self, bytes: usize) {
+        self.silent_since_ns = None;
         let header = match ReplyHeader::parse(&self.arrival[..bytes]) {
             Ok(header) if header.incarnation == self.incarnation => header,
             Ok(_) => return self.lose(Loss::WrongIncarnation),
@@ -628,10 +792,12 @@ impl<N: Nic> Inner<N> {
         std::mem::swap(&mut slot.frame, &mut self.arrival);
         if self.arrival.is_empty() {
             // The slot's frame is lent to an `on_reply`, or was lost in one that panicked.
-            self.arrival = vec![0; REPLY_BYTES_MAX].into();
+            self.arrival = vec![0; REPLY_BUFFER_BYTES].into();
         }
     }
 }
+
+const NO_LINE: FabricError = FabricError::State("the channel has no queue pair: reconnect");
 
 #[inline]
 fn check_size(what: &'static str, bytes: usize, limit: usize) -> Result<(), RpcError> {

@@ -9,6 +9,8 @@ pub struct ChannelCounters {
     pub requests: u64,
     /// Requests sent again after a reconnect.
     pub resent: u64,
+    /// Requests sent again because they, or their replies, seemed lost.
+    pub repeated: u64,
     /// Replies that answered a call.
     pub replies: u64,
     /// Replies whose call had been dropped.
@@ -38,6 +40,10 @@ pub struct ServerCounters {
     pub duplicates: u64,
     /// Mutations that arrived again while they were being executed.
     pub duplicates_under_way: u64,
+    /// Messages that are dropped and harm nobody: datagrams of strangers, old requests that were overtaken.
+    pub stray: u64,
+    /// Times that a sleeping core was woken by a client whose requests wake nobody.
+    pub woken: u64,
     /// Replies that had to wait, because the client's send queue was full.
     pub backpressure: u64,
     /// Channels accepted.

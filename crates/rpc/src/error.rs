@@ -83,6 +83,9 @@ pub enum Loss {
     /// The same session came back over another channel.
     #[error("its session came back over another channel")]
     Replaced,
+    /// Requests over a transport that may lose them stay unanswered.
+    #[error("a request stays unanswered after {0} repetitions, which is the limit")]
+    Silent(u32),
     /// This side closed the channel.
     #[error("the channel was closed on this side")]
     Closed,
@@ -99,7 +102,7 @@ impl Loss {
     }
 
     /// How many kinds there are, for counters.
-    pub const KINDS: usize = 9;
+    pub const KINDS: usize = 10;
 
     /// The kind's number, for counters.
     pub fn kind(&self) -> usize {
@@ -113,6 +116,7 @@ impl Loss {
             Self::Stalled => 6,
             Self::Replaced => 7,
             Self::Closed => 8,
+            Self::Silent(_) => 9,
         }
     }
 
@@ -127,5 +131,6 @@ impl Loss {
         "stalled",
         "replaced",
         "closed",
+        "silent",
     ];
 }

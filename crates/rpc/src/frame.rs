@@ -28,6 +28,14 @@ pub const INLINE_VALUE_BYTES_MAX: usize = 4 << 10;
 pub const FRAME_BYTES_MAX: usize = REQUEST_HEADER_BYTES + KEY_BYTES_MAX + INLINE_VALUE_BYTES_MAX;
 /// The longest reply.
 pub(crate) const REPLY_BYTES_MAX: usize = REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX;
+/// What a buffer takes for a message that is copied out of a slot with what belongs to it.
+pub(crate) const fn buffer_bytes(frame_bytes: usize) -> usize {
+    frame_bytes.next_multiple_of(8) + crate::slots::TAIL_BYTES_MAX
+}
+/// The same for requests.
+pub(crate) const REQUEST_BUFFER_BYTES: usize = buffer_bytes(FRAME_BYTES_MAX);
+/// The same for replies.
+pub(crate) const REPLY_BUFFER_BYTES: usize = buffer_bytes(REPLY_BYTES_MAX);
 /// The length of an encoded [`Staged`].
 pub const STAGED_BYTES: usize = 12;
 
@@ -60,6 +68,20 @@ pub enum FrameError {
     /// Flags that this version does not know.
     #[error("unknown flags {0:#x}")]
     Flags(u8),
+    /// The mark of a frame in a slot names a length that no slot has room for.
+    #[error("the mark of a frame of {bytes} bytes in a slot of {slot_bytes}")]
+    Mark {
+        /// The length of the frame.
+        bytes: usize,
+        /// The room.
+        slot_bytes: usize,
+    },
+    /// A frame of this length whose checksum stays wrong.
+    #[error("a frame of {0} bytes that never becomes whole")]
+    Torn(usize),
+    /// A WRITE with immediate that names a slot without a new frame.
+    #[error("an immediate that names no frame: {0}")]
+    Immediate(u32),
     /// A staged value whose description has another length.
     #[error("the place of a staged value in {0} bytes")]
     StagedLength(usize),

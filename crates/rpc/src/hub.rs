@@ -2,9 +2,15 @@
 //!
 //! Whoever polls takes its own completions and puts those of others into their mailboxes.
 
-use crate::RpcError;
+use crate::{RpcError, slots::Arrivals};
 use locus_fabric::{Completion, CompletionQueue, FabricError, Nic, Park};
-use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 /// A completion queue that channels share. Clones are handles of the same one; it stays on the thread that made it.
 pub struct Hub<N: Nic> {
@@ -18,12 +24,31 @@ struct Inner<N: Nic> {
     depth: usize,
     promised: usize,
     mailboxes: Vec<Mailbox>,
+    watches: Vec<Option<Watch<N>>>,
+    /// How often the core has slept.
+    sleeps: u64,
     connections: u16,
     batch: [Completion; 16],
     /// How many completions lie in mailboxes.
     waiting: usize,
     /// Whether mail came since the hub was last prepared for sleep.
     news: bool,
+}
+
+/// What of a member raises no completion.
+pub(crate) struct Watch<N: Nic> {
+    /// Where replies are WRITten.
+    pub arrivals: Option<Rc<Arrivals<N>>>,
+    /// The longest sleep while requests are under way.
+    pub nap: Option<Duration>,
+    /// How many are.
+    pub busy: Rc<Cell<usize>>,
+}
+
+impl<N: Nic> Watch<N> {
+    fn is_busy(&self) -> bool {
+        self.busy.get() > 0
+    }
 }
 
 #[derive(Default)]
@@ -47,6 +72,8 @@ impl<N: Nic> Hub<N> {
             depth,
             promised: 0,
             mailboxes: Vec::new(),
+            watches: Vec::new(),
+            sleeps: 0,
             connections: 0,
             batch: [Completion::EMPTY; 16],
             waiting: 0,
@@ -76,6 +103,7 @@ impl<N: Nic> Hub<N> {
             }
             None => {
                 inner.mailboxes.push(Mailbox::default());
+                inner.watches.push(None);
                 inner.mailboxes.len() - 1
             }
         };
@@ -86,9 +114,21 @@ impl<N: Nic> Hub<N> {
 
     pub(crate) fn leave(&self, member: u16) {
         let inner = &mut *self.inner.borrow_mut();
+        inner.watches[usize::from(member)] = None;
         let mailbox = std::mem::take(&mut inner.mailboxes[usize::from(member)]);
         inner.promised -= mailbox.promised;
         inner.waiting -= mailbox.mail.len();
+    }
+
+    /// Looks after what raises no completion, before and between sleeps, while requests are under way.
+    pub(crate) fn watch(&self, member: u16, watch: Option<Watch<N>>) {
+        self.inner.borrow_mut().watches[usize::from(member)] = watch;
+    }
+
+    /// How often the core has slept.
+    #[inline]
+    pub(crate) fn sleeps(&self) -> u64 {
+        self.inner.borrow().sleeps
     }
 
     /// A number that no recent connection of this hub had.
@@ -170,10 +210,24 @@ impl<N: Nic> Park for Hub<N> {
     /// Mail that came since the last time is a reason to look once more. Mail that nobody took then (the flushed RECVs of a
     /// channel that has no call under way) is none to stay awake for ever.
     fn prepare(&self) -> bool {
-        !self.sort() && self.inner.borrow().queue.prepare()
+        if self.sort() || !self.inner.borrow().queue.prepare() {
+            return false;
+        }
+        // Announced first, then looked at: a WRITE that comes in between rings.
+        let inner = self.inner.borrow();
+        let written = |watch: &Watch<N>| watch.arrivals.as_ref().is_some_and(|arrivals| arrivals.has_news());
+        if !inner.watches.iter().flatten().any(|watch| watch.is_busy() && written(watch)) {
+            return true;
+        }
+        inner.queue.park(Duration::ZERO);
+        false
     }
     fn park(&self, timeout: Duration) {
-        self.inner.borrow().queue.park(timeout);
+        let mut inner = self.inner.borrow_mut();
+        inner.sleeps += 1;
+        let naps = inner.watches.iter().flatten().filter(|watch| watch.is_busy());
+        let nap = naps.filter_map(|watch| watch.nap).min().unwrap_or(Duration::MAX);
+        inner.queue.park(timeout.min(nap));
     }
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.inner.borrow().queue.waker()

@@ -1,11 +1,61 @@
 //! The sending half of a connection: frames go inline where they fit and from registered buffers where not; few sends
 //! are signaled, and their completions give the send queue's places back.
 
-use crate::tag::Tag;
-use locus_fabric::{
-    Access, FabricError, LocalSlice, Nic, PagePolicy, Payload, PostError, QueuePair, Region, RemoteSlice,
-    SendRequest, Verb,
+use crate::{
+    server::PARTS_MAX,
+    slots::{Layout, Mark},
+    tag::Tag,
 };
+use locus_fabric::{
+    Access, FabricError, LocalSlice, Nic, PagePolicy, Payload, PostError, QueuePair, Region, RemoteRegion,
+    RemoteSlice, SendRequest, Verb,
+};
+
+/// The immediate of a WRITE that carries no frame.
+pub(crate) const WAKE: u32 = u32::MAX;
+
+/// How frames go to one receiver, and where. This and what receives them is all that differs by verb.
+pub(crate) enum Course<N: Nic> {
+    /// By SEND, to the queue pair that ours is connected with.
+    Send,
+    /// By SEND to a UD queue pair, behind a token that both know.
+    Datagram { to: N::AddressHandle, token: u64 },
+    /// By WRITE into a slot, with its number as the immediate or without.
+    Write { region: N::RemoteRegion, layout: Layout, immediate: bool },
+}
+
+impl<N: Nic> Course<N> {
+    /// By WRITE into the slots of a region, if it has room for them.
+    pub fn write(region: N::RemoteRegion, layout: Layout, immediate: bool) -> Option<Self> {
+        (region.bytes() >= layout.region_bytes()).then_some(Self::Write { region, layout, immediate })
+    }
+
+    #[inline]
+    fn verb<'p>(&'p self, offset: usize, payload: Payload<'p, N>) -> Verb<'p, N> {
+        match self {
+            Self::Send => Verb::Send { payload, immediate: None, to: None },
+            Self::Datagram { to, .. } => Verb::Send { payload, immediate: None, to: Some(to) },
+            Self::Write { region, layout, immediate } => {
+                let immediate = immediate.then(|| layout.slot_at(offset) as u32);
+                Verb::Write { payload, to: RemoteSlice { region, offset }, immediate }
+            }
+        }
+    }
+}
+
+/// The parts of a frame, and what comes before and after them.
+type Parts<'p> = [&'p [u8]; PARTS_MAX + 3];
+
+#[inline]
+fn with<'p>(front: &[&'p [u8]], parts: &[&'p [u8]], back: &[&'p [u8]]) -> (Parts<'p>, usize) {
+    let mut all: Parts<'p> = [&[]; PARTS_MAX + 3];
+    let mut count = 0;
+    for part in front.iter().chain(parts).chain(back) {
+        all[count] = part;
+        count += 1;
+    }
+    (all, count)
+}
 
 /// Sends frames over one queue pair.
 pub(crate) struct Outbox<N: Nic> {
@@ -20,6 +70,8 @@ pub(crate) struct Outbox<N: Nic> {
     signal_at: u64,
     inline_bytes: usize,
     buffers: Option<Buffers<N>>,
+    /// Where frames are put together that need a checksum; empty before the first.
+    scratch: Box<[u8]>,
     unrung: bool,
 }
 
@@ -71,12 +123,8 @@ impl<N: Nic> Outbox<N> {
         tag: Tag,
         depth: usize,
         inline_bytes: usize,
-        mut buffers: Option<Buffers<N>>,
+        buffers: Option<Buffers<N>>,
     ) -> Self {
-        // The queue pair before this one is gone, and with it whatever was sent from the buffers.
-        if let Some(buffers) = &mut buffers {
-            buffers.used.fill(0);
-        }
         let depth = depth as u64;
         Self {
             pair,
@@ -87,14 +135,14 @@ impl<N: Nic> Outbox<N> {
             signal_at: depth / 2,
             inline_bytes,
             buffers,
+            scratch: Box::default(),
             unrung: false,
         }
     }
 
-    /// Breaks the queue pair and gives the buffers back, for the next connection.
-    pub fn close(mut self) -> Option<Buffers<N>> {
-        self.pair.fail();
-        self.buffers
+    /// The tag of what it posts.
+    pub fn tag(&self) -> Tag {
+        self.tag
     }
 
     /// Whether so many work requests can be posted now.
@@ -105,29 +153,79 @@ impl<N: Nic> Outbox<N> {
 
     /// Posts a frame; [`Outbox::ring`] starts it.
     #[inline]
-    pub fn send(&mut self, parts: &[&[u8]]) -> Result<(), PostError> {
+    pub fn send(
+        &mut self,
+        course: &Course<N>,
+        sequence: u64,
+        attempt: u8,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        match course {
+            Course::Send => self.post_frame(course, 0, parts),
+            Course::Datagram { token, .. } => {
+                let token = token.to_le_bytes();
+                let (all, count) = with(&[&token], parts, &[]);
+                self.post_frame(course, 0, &all[..count])
+            }
+            Course::Write { layout, .. } if !layout.checked => {
+                let bytes: usize = parts.iter().map(|part| part.len()).sum();
+                let word = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
+                let padding = &[0; 8][..bytes.wrapping_neg() % 8];
+                let (all, count) = with(&[], parts, &[padding, &word]);
+                let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(bytes);
+                self.post_frame(course, offset, &all[..count])
+            }
+            Course::Write { layout, .. } => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                if scratch.is_empty() {
+                    scratch = vec![0; layout.slot_bytes()].into();
+                }
+                let frame = layout.assemble(parts, sequence, attempt, &mut scratch);
+                let offset = layout.end(layout.slot_of(sequence)) - frame.len();
+                let posted = self.post_frame(course, offset, &[frame]);
+                self.scratch = scratch;
+                posted
+            }
+        }
+    }
+
+    /// Posts the bytes of a frame, which a WRITE brings to an offset.
+    #[inline]
+    fn post_frame(&mut self, course: &Course<N>, offset: usize, parts: &[&[u8]]) -> Result<(), PostError> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         if bytes <= self.inline_bytes {
             let signaled = self.signal_next();
-            let verb = Verb::Send { payload: Payload::Inline(parts), immediate: None, to: None };
-            return self.post(verb, signaled);
+            return self.post(course.verb(offset, Payload::Inline(parts)), signaled);
         }
-        self.send_buffered(parts)
+        self.post_buffered(course, offset, parts)
     }
 
     #[cold]
-    fn send_buffered(&mut self, parts: &[&[u8]]) -> Result<(), PostError> {
+    fn post_buffered(&mut self, course: &Course<N>, to: usize, parts: &[&[u8]]) -> Result<(), PostError> {
         let number = self.posted + 1;
         let full = PostError::SendQueueFull(self.depth as usize);
         let buffers = self.buffers.as_mut().ok_or(PostError::LocalRange)?;
         let (offset, bytes) = buffers.gather(parts, number, self.done).ok_or(full)?;
         let slice = LocalSlice { region: &buffers.region, offset, bytes };
-        let verb = Verb::Send { payload: Payload::Slice(slice), immediate: None, to: None };
+        let verb = course.verb(to, Payload::Slice(slice));
         // Signaled, so that the buffer comes back. (Not through `post`, which borrows all of us.)
         let request = SendRequest { id: self.tag.send(number), verb, signaled: true };
         self.pair.post_send(&request)?;
         self.note_posted(number, true);
         Ok(())
+    }
+
+    /// Posts a WRITE of nothing with an immediate, which wakes whoever sleeps at the other end.
+    #[cold]
+    pub fn wake(&mut self, region: &N::RemoteRegion) -> Result<(), PostError> {
+        let to = RemoteSlice { region, offset: 0 };
+        self.post(Verb::Write { payload: Payload::Inline(&[]), to, immediate: Some(WAKE) }, true)
+    }
+
+    /// Posts a READ, and gives the number that its completion has.
+    pub fn read(&mut self, into: LocalSlice<'_, N>, from: RemoteSlice<'_, N>) -> Result<u32, PostError> {
+        self.post(Verb::Read { into, from }, true)?;
+        Ok(self.posted as u32)
     }
 
     /// Posts a WRITE from a region that the caller keeps as it is until a later message of this queue pair is answered.

@@ -2,19 +2,19 @@
 //! the rules without anyone else noticing.
 
 use crate::{
-    FRAME_BYTES_MAX, Greeting, INLINE_VALUE_BYTES_MAX, Loss, Pair, ReplyHeader, RequestHeader, RpcError,
-    ServerCounters, SessionId, SessionLimits, Staged,
+    Greeting, Loss, Pair, ReplyHeader, RequestHeader, RpcError, ServerCounters, SessionId, SessionLimits,
+    Staged,
     doorbell::Doorbell,
-    frame::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
-    inbox::{Inbox, Message, Spare},
-    outbox::{Buffers, Outbox},
+    end::{Datagrams, End, Received, promise},
+    frame::{REQUEST_BUFFER_BYTES, REQUEST_HEADER_BYTES},
+    inbox::{Message, Spare},
     sessions::{Kept, Slots, Verdict},
+    slots::{Layout, Look},
     tag::{self, Kind, Tag},
 };
-use locus_fabric::{
-    Completion, CompletionQueue, FabricError, Facts, Nic, PostError, QueuePair, QueuePairConfig, Status, Work,
-};
-use std::collections::VecDeque;
+use locus_fabric::{Completion, CompletionQueue, FabricError, Facts, Nic, PostError, Status, Work};
+use locus_runtime::Park;
+use std::{cell::Cell, collections::VecDeque, sync::Arc, time::Duration};
 
 /// The limits of a server core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Accepted {
     /// The channel.
     pub channel: ChannelId,
     /// For [`Channel::connect`](crate::Channel::connect).
-    pub facts: Facts,
+    pub facts: Vec<Facts>,
     /// The same.
     pub greeting: Greeting,
 }
@@ -136,14 +136,15 @@ pub struct Answer {
 }
 
 struct Connection<N: Nic> {
-    outbox: Outbox<N>,
-    inbox: Inbox<N>,
+    end: End<N>,
     tag: Tag,
+    /// What datagrams begin with, both ways. Its low bits are the channel's place.
+    token: u64,
     id: ChannelId,
     session: SessionId,
     slots: Slots,
-    /// Replies that found the send queue full.
-    backlog: VecDeque<Vec<u8>>,
+    /// Replies that found the send queue full, by the sequences that they answer.
+    backlog: VecDeque<(u64, Vec<u8>)>,
     /// Whether it is on the list of those to ring.
     touched: bool,
     /// The completions it may cause.
@@ -162,7 +163,16 @@ pub struct Server<N: Nic> {
     /// How many completions the queue holds, and how many channels may cause.
     depth: usize,
     promised: usize,
+    reply_value_bytes_max: usize,
     kept: Kept,
+    /// The UD queue pair, from the first client on.
+    datagrams: Option<Datagrams<N>>,
+    /// Places of connections whose requests raise no completion, and which of them is looked at next.
+    silent: Vec<u16>,
+    cursor: usize,
+    /// How often requests were looked for there, and whether to look into all slots.
+    looks: u32,
+    look_around: Cell<bool>,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
     doorbell: Doorbell,
@@ -178,6 +188,10 @@ pub struct Server<N: Nic> {
 
 /// The most requests that one poll gives.
 pub const BATCH_MAX: usize = 32;
+/// How many clients' slots one poll looks at. A look is one load, of a line that is cached until its client writes.
+const LOOKS_MAX: usize = 256;
+/// Among polls that find WRITten requests, one in so many looks at the completion queue, too.
+const QUEUE_EVERY: u32 = 16;
 
 /// The most parts of a reply's value.
 pub const PARTS_MAX: usize = 7;
@@ -186,7 +200,10 @@ impl<N: Nic> Server<N> {
     /// A server core without channels, for the calling thread. `incarnation` is of this life of the server.
     pub fn new(nic: &N, incarnation: u64, config: ServerConfig) -> Result<Self, RpcError> {
         config.pair.check()?;
-        let wanted = config.channels_max.saturating_mul(promise(config.window_max));
+        let datagrams =
+            if config.pair.has_datagrams() { Datagrams::<N>::promise(config.channels_max) } else { 0 };
+        let wanted = config.channels_max.saturating_mul(promise(&config.pair, config.window_max));
+        let wanted = wanted.saturating_add(datagrams);
         let depth = wanted.min(nic.properties().completions_max);
         Ok(Self {
             nic: nic.clone(),
@@ -196,8 +213,14 @@ impl<N: Nic> Server<N> {
             connections: Vec::new(),
             connection_count: 0,
             depth,
-            promised: 0,
+            reply_value_bytes_max: config.pair.reply_value_bytes_max(nic.properties()),
+            promised: datagrams.min(depth),
             kept: Kept::new(config.sessions.clone()),
+            datagrams: None,
+            silent: Vec::new(),
+            cursor: 0,
+            looks: 0,
+            look_around: Cell::new(false),
             touched: Vec::with_capacity(config.channels_max),
             doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),
@@ -211,8 +234,13 @@ impl<N: Nic> Server<N> {
     }
 
     /// What the core sleeps on.
-    pub fn park(&self) -> &N::CompletionQueue {
-        &self.queue
+    pub fn park(&self) -> &Self {
+        self
+    }
+
+    /// The longest value that a reply carries, in bytes.
+    pub fn reply_value_bytes_max(&self) -> usize {
+        self.reply_value_bytes_max
     }
 
     /// What the core did so far.
@@ -246,19 +274,24 @@ impl<N: Nic> Server<N> {
     pub fn accept(
         &mut self,
         link: &N::Link,
-        facts: Facts,
+        facts: Vec<Facts>,
         session: SessionId,
         window: usize,
     ) -> Result<Accepted, RpcError> {
-        let limit = self.config.window_max.min(self.nic.properties().queue_depth_max / 2);
+        let limit = self.config.window_max.min(self.nic.properties().queue_depth_max / 4);
         if window == 0 || window > limit {
             return Err(RpcError::Limit { what: "the window", limit });
         }
         self.end_session_channel(session);
-        let place = self.place(promise(window))?;
+        let place = self.place(promise(&self.config.pair, window))?;
         self.connection_count = self.connection_count.wrapping_add(1) & 0x7fff;
         let id = ChannelId { place, connection: self.connection_count };
-        let (mut connection, own_facts) = self.connect(link, facts, id, session, window)?;
+        if self.config.pair.has_datagrams() && self.datagrams.is_none() {
+            let (pair, channels_max) = (&self.config.pair, self.config.channels_max);
+            self.datagrams = Some(Datagrams::open(&self.nic, &self.queue, link, pair, channels_max)?);
+        }
+        let greeting = self.greeting(place)?;
+        let (mut connection, own_facts) = self.connect(link, facts, id, session, window, &greeting)?;
         let resumed = match self.kept.resume(session) {
             Some(slots) if slots.window() == window => {
                 connection.slots = slots;
@@ -270,8 +303,11 @@ impl<N: Nic> Server<N> {
         self.promised += connection.promised;
         self.counters.accepted += 1;
         self.counters.resumed += u64::from(resumed);
+        if connection.end.comes_silently() {
+            self.silent.push(place);
+        }
         self.connections[usize::from(place)] = Some(connection);
-        let greeting = Greeting { incarnation: self.incarnation, resumed };
+        let greeting = Greeting { resumed, ..greeting };
         Ok(Accepted { channel: id, facts: own_facts, greeting })
     }
 
@@ -299,20 +335,88 @@ impl<N: Nic> Server<N> {
             self.retry_backlogs();
         }
         let before = into.len();
-        let count = self.queue.poll(&mut self.completions);
-        if count > 0 {
-            let completions = std::mem::take(&mut self.completions);
-            completions[..count].iter().for_each(|completion| self.complete(completion, into));
-            self.completions = completions;
+        let silent = !self.silent.is_empty() && self.look(into);
+        let mut count = 0;
+        if !silent || self.looks.is_multiple_of(QUEUE_EVERY) {
+            count = self.queue.poll(&mut self.completions);
+            if count > 0 {
+                let completions = std::mem::take(&mut self.completions);
+                completions[..count].iter().for_each(|completion| self.complete(completion, into));
+                self.completions = completions;
+            }
         }
-        self.counters.empty_polls += u64::from(count == 0);
-        if self.doorbell.is_due(count > 0) {
+        let found = silent || count > 0;
+        self.counters.empty_polls += u64::from(!found);
+        if self.doorbell.is_due(found) {
             self.flush();
         }
         into.len() - before
     }
 
-    /// Answers a request. `parts` (at most [`PARTS_MAX`], together at most [`INLINE_VALUE_BYTES_MAX`] bytes) are the
+    /// Looks for requests that were WRITten: of each client in turn at the slot where the next one is expected (Kalia
+    /// §4.2). A poll takes a batch at most and looks at [`LOOKS_MAX`] clients, and the next poll goes on there; so a client
+    /// waits for its turn no longer than the others take for a batch. When there is nothing, and now and then, one client's
+    /// slots are all looked at: requests that were lost or given up leave a gap, and repeated ones come behind.
+    #[inline]
+    fn look(&mut self, into: &mut Vec<Incoming>) -> bool {
+        let before = into.len();
+        self.looks = self.looks.wrapping_add(1);
+        if self.look_around.take() {
+            for index in 0..self.silent.len() {
+                self.look_at(index, true, into);
+            }
+        }
+        for _ in 0..self.silent.len().min(LOOKS_MAX) {
+            if self.cursor >= self.silent.len() {
+                self.cursor = 0;
+            }
+            self.look_at(self.cursor, false, into);
+            self.cursor += 1;
+            if into.len() - before >= BATCH_MAX {
+                return true;
+            }
+        }
+        if (into.len() == before || self.looks.is_multiple_of(QUEUE_EVERY)) && !self.silent.is_empty() {
+            self.look_at(self.looks as usize / 2 % self.silent.len(), true, into);
+        }
+        into.len() > before
+    }
+
+    /// Takes requests of one client whose requests raise no completion, as many as there are and fit a batch.
+    #[inline]
+    fn look_at(&mut self, index: usize, around: bool, into: &mut Vec<Incoming>) {
+        let Some(&place) = self.silent.get(index) else { return };
+        let place = usize::from(place);
+        for _ in 0..BATCH_MAX {
+            let Some(Some(connection)) = self.connections.get(place) else { return };
+            let Some(arrivals) = &connection.end.arrivals else { return };
+            if !around && !arrivals.expects() {
+                return;
+            }
+            let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+            let look = if around {
+                arrivals.look_around(&mut message.buffer)
+            } else {
+                arrivals.look_ahead(&mut message.buffer)
+            };
+            let taken = match look {
+                Look::Nothing => return,
+                Look::Frame(bytes) => {
+                    message.bytes = bytes;
+                    self.take_in(place, message, into)
+                }
+                Look::Broken(error) => Err(Loss::Malformed(error)),
+            };
+            if let Err(cause) = taken {
+                return self.drop_connection(place as u16, cause);
+            }
+            if into.len() >= BATCH_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Answers a request. `parts` (at most [`PARTS_MAX`], together at most [`Server::reply_value_bytes_max`]) are the
     /// value. Nothing is sent before [`Server::flush`] or the next poll. A mutation's outcome is remembered even if its
     /// client is gone.
     ///
@@ -340,10 +444,13 @@ impl<N: Nic> Server<N> {
     #[inline]
     pub fn flush(&mut self) {
         self.doorbell.rang();
+        if let Some(Err(error)) = self.datagrams.as_mut().map(|datagrams| datagrams.outbox.ring()) {
+            self.lose_datagrams(Loss::Refused(error));
+        }
         while let Some(place) = self.touched.pop() {
             let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
             connection.touched = false;
-            if let Err(error) = connection.outbox.ring() {
+            if let Err(error) = connection.end.ring() {
                 self.drop_connection(place, Loss::Refused(error));
             }
         }
@@ -368,41 +475,41 @@ impl<N: Nic> Server<N> {
         Ok((self.connections.len() - 1) as u16)
     }
 
-    /// Makes and connects the queue pair of a channel.
+    /// What to tell the client of a place, but for whether its session goes on.
+    fn greeting(&self, place: u16) -> Result<Greeting, RpcError> {
+        let random = locus_runtime::random()
+            .map_err(|source| FabricError::System { what: "random bits", source })?
+            as u64;
+        let checked = self.config.pair.is_lossy() || Layout::needs_checksum(self.nic.properties());
+        let token = random << 16 | u64::from(place);
+        Ok(Greeting { incarnation: self.incarnation, resumed: false, checked, token })
+    }
+
+    /// Makes and connects the server's end of a channel.
     fn connect(
         &self,
         link: &N::Link,
-        facts: Facts,
+        facts: Vec<Facts>,
         id: ChannelId,
         session: SessionId,
         window: usize,
-    ) -> Result<(Connection<N>, Facts), RpcError> {
-        let properties = self.nic.properties();
-        let config = QueuePairConfig {
-            send_depth: 2 * window,
-            receive_depth: window,
-            inline_bytes: FRAME_BYTES_MAX.min(properties.inline_bytes_max),
-            message_bytes: FRAME_BYTES_MAX,
-            ..QueuePairConfig::default()
-        };
-        let mut pair = self.nic.create_queue_pair(link, &config, &self.queue, &self.queue)?;
+        greeting: &Greeting,
+    ) -> Result<(Connection<N>, Vec<Facts>), RpcError> {
+        let pair = self.config.pair;
         let tag = Tag::new(id.place, id.connection);
-        let inbox = Inbox::new(&self.nic, window, FRAME_BYTES_MAX)?;
-        inbox.post_all(&mut pair, tag).map_err(|_| FabricError::State("RECVs were refused"))?;
-        let own_facts = pair.facts(link)?;
-        pair.connect(facts)?;
-        let reply_bytes = REPLY_HEADER_BYTES + INLINE_VALUE_BYTES_MAX;
-        let buffers = Buffers::new(&self.nic, window, reply_bytes, config.inline_bytes)?;
+        let datagrams = self.datagrams.as_ref();
+        let (end, own_facts) =
+            End::open(&self.nic, &self.queue, datagrams, link, facts, (pair, window), (tag, greeting))?;
         let connection = Connection {
-            outbox: Outbox::new(pair, tag, config.send_depth, config.inline_bytes, buffers),
-            inbox,
+            end,
             tag,
+            token: greeting.token,
             id,
             session,
             slots: Slots::new(window),
             backlog: VecDeque::new(),
             touched: false,
-            promised: promise(window),
+            promised: promise(&pair, window),
         };
         Ok((connection, own_facts))
     }
@@ -430,8 +537,10 @@ impl<N: Nic> Server<N> {
         self.promised -= connection.promised;
         self.counters.dropped[cause.kind()] += 1;
         self.dropped.push_back(Dropped { channel: connection.id, session: connection.session, cause });
-        connection.outbox.close();
-        let forgot = self.kept.keep(connection.session, connection.slots, self.now_ns);
+        let Connection { end, session, slots, .. } = connection;
+        drop(end);
+        self.silent.retain(|other| *other != place);
+        let forgot = self.kept.keep(session, slots, self.now_ns);
         self.counters.forgotten += u64::from(forgot);
         self.backlogged.retain(|other| *other != place);
         self.touched.retain(|other| *other != place);
@@ -440,7 +549,9 @@ impl<N: Nic> Server<N> {
     #[inline]
     fn complete(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
         let place = tag::owner(completion.id);
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Some(Some(connection)) = self.connections.get_mut(place) else {
+            return self.complete_datagram(completion, into);
+        };
         // Of a queue pair that is gone.
         if !connection.tag.owns(completion.id) {
             return;
@@ -448,24 +559,82 @@ impl<N: Nic> Server<N> {
         if completion.status != Status::Success {
             return self.drop_connection(place as u16, Loss::of(completion.status));
         }
-        match tag::kind(completion.id) {
-            Kind::Send(number) => connection.outbox.completed(number),
-            Kind::Receive(slot) => {
-                if let Err(cause) = self.receive(place, slot, completion.bytes, into) {
+        match (tag::kind(completion.id), &mut connection.end.connected) {
+            (Kind::Send(number), Some(outbox)) => outbox.completed(number),
+            (Kind::Receive(slot), _) => {
+                if let Err(cause) = self.receive(place, slot, completion, into) {
                     self.drop_connection(place as u16, cause);
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Takes what a RECV of a client's queue pair was consumed for.
+    #[inline]
+    fn receive(
+        &mut self,
+        place: usize,
+        slot: u32,
+        completion: &Completion,
+        into: &mut Vec<Incoming>,
+    ) -> Result<(), Loss> {
+        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
+        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+        match connection.end.receive(slot, completion, &mut message.buffer)? {
+            Received::Frame(bytes) => message.bytes = bytes,
+            Received::Woken => {
+                self.counters.woken += 1;
+                return Ok(());
+            }
+        }
+        self.take_in(place, message, into)
+    }
+
+    /// A completion of the UD queue pair, or of a channel that is gone. Nobody is dropped for a datagram that makes no sense,
+    /// unless its token says who sent it.
+    #[cold]
+    fn complete_datagram(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+        let Some(datagrams) = &mut self.datagrams else { return };
+        if tag::owner(completion.id) != usize::from(Datagrams::<N>::PLACE) {
+            return;
+        }
+        if completion.status != Status::Success {
+            return self.lose_datagrams(Loss::of(completion.status));
+        }
+        let slot = match tag::kind(completion.id) {
+            Kind::Send(number) => return datagrams.outbox.completed(number),
+            Kind::Receive(slot) => slot,
+        };
+        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+        let (token, bytes) = match datagrams.receive(slot, completion.bytes, &mut message.buffer) {
+            Ok(received) => received,
+            Err(error) => return self.lose_datagrams(Loss::Refused(error)),
+        };
+        message.bytes = bytes;
+        let place = token as u16;
+        match self.connections.get(usize::from(place)) {
+            Some(Some(connection)) if connection.token == token => {}
+            _ => return self.counters.stray += 1,
+        }
+        if let Err(cause) = self.take_in(place.into(), message, into) {
+            self.drop_connection(place, cause);
+        }
+    }
+
+    /// The UD queue pair broke: all channels end, and the next one that is accepted makes another.
+    #[cold]
+    fn lose_datagrams(&mut self, cause: Loss) {
+        self.datagrams = None;
+        for place in 0..self.connections.len() {
+            self.drop_connection(place as u16, cause);
         }
     }
 
     /// Takes one request in, or answers it if it was executed before.
     #[inline]
-    fn receive(&mut self, place: usize, slot: u32, bytes: u32, into: &mut Vec<Incoming>) -> Result<(), Loss> {
+    fn take_in(&mut self, place: usize, message: Message, into: &mut Vec<Incoming>) -> Result<(), Loss> {
         let Some(connection) = &mut self.connections[place] else { return Ok(()) };
-        let (pair, tag) = (&mut connection.outbox.pair, connection.tag);
-        let mut message = self.spare.message(FRAME_BYTES_MAX);
-        let taken = connection.inbox.take(pair, tag, slot, bytes, &mut message.buffer);
-        message.bytes = taken.map_err(Loss::Refused)?;
         N::charge(Work::Request);
         let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
         if header.incarnation != self.folded {
@@ -486,6 +655,11 @@ impl<N: Nic> Server<N> {
             }
             Verdict::UnderWay => {
                 self.counters.duplicates_under_way += 1;
+                Ok(())
+            }
+            // A request that was sent again, and overtaken by the next one in its slot.
+            Verdict::Violation if self.config.pair.is_lossy() => {
+                self.counters.stray += 1;
                 Ok(())
             }
             Verdict::Violation => Err(Loss::Sequence),
@@ -517,7 +691,7 @@ impl<N: Nic> Server<N> {
             value_bytes += part.len();
             count += 1;
         }
-        assert!(value_bytes <= INLINE_VALUE_BYTES_MAX, "a reply's value of {value_bytes} bytes");
+        assert!(value_bytes <= self.reply_value_bytes_max, "a reply's value of {value_bytes} bytes");
         let header = ReplyHeader {
             status: answer.status,
             value_bytes: value_bytes as u16,
@@ -528,8 +702,8 @@ impl<N: Nic> Server<N> {
         .encode();
         pieces[0] = &header;
         let full = PostError::SendQueueFull(0);
-        let posted = if connection.backlog.is_empty() && connection.outbox.room(1) {
-            connection.outbox.send(&pieces[..count])
+        let posted = if connection.backlog.is_empty() {
+            connection.end.send(self.datagrams.as_mut(), sequence, &pieces[..count])
         } else {
             Err(full)
         };
@@ -541,7 +715,7 @@ impl<N: Nic> Server<N> {
                     self.touched.push(place);
                 }
             }
-            Err(PostError::SendQueueFull(_)) => self.hold_back(place, pieces[..count].concat()),
+            Err(PostError::SendQueueFull(_)) => self.hold_back(place, sequence, pieces[..count].concat()),
             Err(error) => self.drop_connection(place, Loss::Refused(error)),
         }
     }
@@ -549,13 +723,17 @@ impl<N: Nic> Server<N> {
     /// Keeps a reply until the client's send queue has room. An honest client never has more replies to come than its
     /// window has slots.
     #[cold]
-    fn hold_back(&mut self, place: u16, frame: Vec<u8>) {
+    fn hold_back(&mut self, place: u16, sequence: u64, frame: Vec<u8>) {
         let Some(connection) = &mut self.connections[usize::from(place)] else { return };
         self.counters.backpressure += 1;
+        if connection.end.loses_replies() {
+            // As if it were lost on its way: the request comes again.
+            return;
+        }
         if connection.backlog.is_empty() {
             self.backlogged.push(place);
         }
-        connection.backlog.push_back(frame);
+        connection.backlog.push_back((sequence, frame));
         if connection.backlog.len() > connection.slots.window() {
             self.drop_connection(place, Loss::Stalled);
         }
@@ -567,15 +745,14 @@ impl<N: Nic> Server<N> {
             let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
             let mut outcome = Ok(());
             while outcome.is_ok()
-                && connection.outbox.room(1)
-                && let Some(frame) = connection.backlog.front()
+                && let Some((sequence, frame)) = connection.backlog.front()
             {
-                outcome = connection.outbox.send(&[frame]);
+                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &[frame]);
                 if outcome.is_ok() {
                     connection.backlog.pop_front();
                 }
             }
-            match connection.outbox.ring().and(outcome) {
+            match connection.end.ring().and(outcome) {
                 Ok(()) | Err(PostError::SendQueueFull(_)) if connection.backlog.is_empty() => {}
                 Ok(()) | Err(PostError::SendQueueFull(_)) => self.backlogged.push(place),
                 Err(error) => self.drop_connection(place, Loss::Refused(error)),
@@ -584,7 +761,33 @@ impl<N: Nic> Server<N> {
     }
 }
 
-/// The completions that a channel of this window may cause: of its RECVs and of its sends.
-fn promise(window: usize) -> usize {
-    3 * window
+/// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
+/// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
+/// so that none is missed; elsewhere the client of an unanswered request wakes the core by an immediate.
+impl<N: Nic> Park for Server<N> {
+    fn prepare(&self) -> bool {
+        if !self.queue.prepare() {
+            return false;
+        }
+        let mut news = false;
+        for &place in &self.silent {
+            let connection = self.connections[usize::from(place)].as_ref();
+            news |= connection
+                .and_then(|connection| connection.end.arrivals.as_ref())
+                .is_some_and(|arrivals| arrivals.has_news());
+        }
+        if news {
+            self.look_around.set(true);
+            self.queue.park(Duration::ZERO);
+        }
+        !news
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.queue.park(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.queue.waker()
+    }
 }

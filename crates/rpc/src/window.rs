@@ -3,7 +3,8 @@
 //! Slot `i` uses the sequences `i + S`, `i + 2S`, and so on (S is the window, or the next power of two), so the server can tell a repeated request
 //! from a new one by the slot alone (see [`sessions`](crate::sessions)).
 
-use crate::{frame::REPLY_BYTES_MAX, sessions::stride, staging::Place};
+use crate::{frame::REPLY_BUFFER_BYTES, sessions::stride, staging::Place};
+use std::{cell::Cell, rc::Rc};
 
 /// Where the request of a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub(crate) struct Slot {
     pub mutation: bool,
     /// Whether the future that held the slot is gone; then the reply frees it.
     pub abandoned: bool,
+    /// How often it was sent again over this connection, and since when it is waited for, if that was noted.
+    pub attempts: u8,
+    pub since_ns: Option<u64>,
+    /// The frame of the request, where it may have to be sent again.
+    pub copy: Vec<u8>,
     /// The staging place that holds the request's value.
     pub staged: Option<Place>,
 }
@@ -43,28 +49,37 @@ pub(crate) struct Slot {
 pub(crate) struct Window {
     pub slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Whether slots are used in turn, since the server looks for requests in that order; then the next one.
+    turn: Option<u32>,
+    /// How many slots are in use.
+    pub busy: Rc<Cell<usize>>,
     mask: u64,
 }
 
 impl Window {
-    /// All slots free.
-    pub fn new(window: usize) -> Self {
+    /// All slots free. They are used `in_turn`, or those soonest that were used last.
+    pub fn new(window: usize, in_turn: bool) -> Self {
         let slot = |sequence| Slot {
             sequence,
             phase: Phase::Free,
             status: 0,
             version: 0,
-            frame: vec![0; REPLY_BYTES_MAX].into(),
+            frame: vec![0; REPLY_BUFFER_BYTES].into(),
             frame_bytes: 0,
             ever_sent: false,
             mutation: false,
             abandoned: false,
+            attempts: 0,
+            since_ns: None,
+            copy: Vec::new(),
             staged: None,
         };
         Self {
             slots: (0..window as u64).map(slot).collect(),
             // The lowest on top: a client that uses few slots stays on few cache lines.
-            free: (0..window as u32).rev().collect(),
+            free: if in_turn { Vec::new() } else { (0..window as u32).rev().collect() },
+            turn: in_turn.then_some(0),
+            busy: Rc::default(),
             mask: stride(window) - 1,
         }
     }
@@ -72,20 +87,36 @@ impl Window {
     /// Takes a free slot for a new request.
     #[inline]
     pub fn acquire(&mut self, mutation: bool) -> Option<u32> {
-        let index = self.free.pop()?;
+        let index = match self.turn {
+            None => self.free.pop()?,
+            Some(next) => self.next_in_turn(next)?,
+        };
+        self.busy.set(self.busy.get() + 1);
         let slot = &mut self.slots[index as usize];
         slot.sequence += self.mask + 1;
         slot.phase = Phase::Unsent;
         slot.ever_sent = false;
         slot.mutation = mutation;
         slot.abandoned = false;
+        slot.attempts = 0;
+        slot.since_ns = None;
+        Some(index)
+    }
+
+    /// The next free slot from this one on. One that is not free is passed over.
+    #[inline]
+    fn next_in_turn(&mut self, next: u32) -> Option<u32> {
+        let count = self.slots.len() as u32;
+        let turns = (next..count).chain(0..next);
+        let index = turns.into_iter().find(|index| self.slots[*index as usize].phase == Phase::Free)?;
+        self.turn = Some(if index + 1 == count { 0 } else { index + 1 });
         Some(index)
     }
 
     /// Whether one slot is in use and no other.
     #[inline]
     pub fn is_alone(&self) -> bool {
-        self.free.len() + 1 == self.slots.len()
+        self.busy.get() == 1
     }
 
     /// Takes the reply out of a slot, which stays in use: status, version, and the frame with its length.
@@ -101,7 +132,10 @@ impl Window {
         let slot = &mut self.slots[index as usize];
         slot.phase = Phase::Free;
         slot.staged = None;
-        self.free.push(index);
+        self.busy.set(self.busy.get() - 1);
+        if self.turn.is_none() {
+            self.free.push(index);
+        }
     }
 
     /// The slot whose sent request a reply of this sequence answers.
@@ -120,7 +154,11 @@ mod tests {
 
     #[test]
     fn every_use_of_a_slot_has_a_sequence_of_its_own() {
-        let mut window = Window::new(3);
+        [false, true].into_iter().for_each(every_use_has_a_sequence_of_its_own);
+    }
+
+    fn every_use_has_a_sequence_of_its_own(in_turn: bool) {
+        let mut window = Window::new(3, in_turn);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..3 {
             let slots = [(); 3].map(|()| window.acquire(true).unwrap());
@@ -135,10 +173,24 @@ mod tests {
                 window.release(index);
                 assert_eq!(window.answered_by(sequence), None);
             }
-            assert_eq!(window.free.len(), 3);
+            assert_eq!(window.busy.get(), 0);
         }
         assert_eq!(window.answered_by(3), None, "a slot that is not there");
         // None below the stride, which the server takes for no request.
         assert!(seen.iter().all(|sequence| *sequence >= 4));
+    }
+
+    #[test]
+    fn slots_in_turn_pass_over_one_that_is_in_use() {
+        let mut window = Window::new(3, true);
+        let mut next = || window.acquire(false);
+        assert_eq!([next(), next()], [Some(0), Some(1)]);
+        window.release(0);
+        assert_eq!(window.acquire(false), Some(2));
+        assert_eq!(window.acquire(false), Some(0));
+        window.release(2);
+        // The next one in turn is 1, which is in use.
+        assert_eq!(window.acquire(false), Some(2));
+        assert_eq!(window.acquire(false), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Worlds of many seeds are found good, and reached what they were meant to reach.
 
+use locus_rpc::{Pair, Way};
 use locus_sim::check::{Scenario, Tally, explore, run};
 use std::sync::atomic::AtomicBool;
 
@@ -7,11 +8,15 @@ use std::sync::atomic::AtomicBool;
 const SEEDS: u64 = 2_000;
 
 fn explored(design: &'static str) -> Tally {
+    explored_by(design, None, SEEDS)
+}
+
+fn explored_by(design: &'static str, pair: Option<Pair>, worlds: u64) -> Tally {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let seeds = std::env::var("LOCUS_SEEDS")
         .ok()
-        .map_or(SEEDS, |seeds| seeds.parse().expect("LOCUS_SEEDS is a number"));
-    let found = explore(design, 0..seeds, threads, &AtomicBool::new(false), &|_| ());
+        .map_or(worlds, |seeds| seeds.parse().expect("LOCUS_SEEDS is a number"));
+    let found = explore(design, pair, 0..seeds, threads, &AtomicBool::new(false), &|_| ());
     if let Some(found) = found.found {
         panic!("{}: {}", found.scenario, found.failure);
     }
@@ -89,5 +94,22 @@ fn a_scenario_survives_being_written_down() {
         "pilaf:x:1:1:1:1",
     ] {
         assert!(wrong.parse::<Scenario>().is_err(), "{wrong}");
+    }
+}
+
+/// Also where messages are lost, WRITEs come in pieces and in any order, and servers and clients die.
+#[test]
+fn every_pair_of_verbs_is_linearizable_whatever_happens() {
+    let mut all = Tally::default();
+    for pair in Pair::all() {
+        let scenario = Scenario { pair: Some(pair), ..Scenario::of_seed("pilaf-vo", 3) };
+        assert_eq!(scenario.to_string().parse(), Ok(scenario));
+        all.merge(&explored_by("pilaf-vo", Some(pair), 60));
+    }
+    // With reads at the client, too.
+    let herd = Pair { request: Way::UC_WRITE, reply: Way::UD_SEND };
+    all.merge(&explored_by("pilaf", Some(herd), 60));
+    for name in ["lost_messages", "reconnects", "unknown_outcomes", "killed_clients", "killed_servers"] {
+        assert!(all.get(name) > 0, "no {name}");
     }
 }

@@ -174,7 +174,7 @@ fn seen_on(layout: Layout, nic: &NicModel) -> Seen {
 fn each_layout_is_right_on_just_the_nics_that_it_needs() {
     for read_order in [ReadOrder::Increasing, ReadOrder::Unordered] {
         for read_atomicity_bytes in [8, 64] {
-            let nic = NicModel { read_order, read_atomicity_bytes };
+            let nic = NicModel { read_order, read_atomicity_bytes, ..NicModel::default() };
             for layout in [Layout::FrontAndBack, Layout::PerLine, Layout::Checksum] {
                 let seen = seen_on(layout, &nic);
                 println!("{layout:?} on {nic:?}: {seen:?}");

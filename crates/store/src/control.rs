@@ -5,7 +5,7 @@ use crate::StoreError;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages, of the manifest, and of everything in registered memory that it describes.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Comes first in every message: tells a stranger from a peer.
 const MAGIC: [u8; 4] = *b"LOCS";
 
@@ -21,7 +21,7 @@ pub enum Ask {
         /// The design that the client insists on, if any.
         design: Option<String>,
     },
-    /// Opens the request channel to a core; with the facts of the client's queue pair. Answered by [`Answer::Channel`].
+    /// Opens the request channel to a core; with the facts of the client's end. Answered by [`Answer::Channel`].
     OpenChannel {
         /// Which core.
         core: u16,
@@ -81,6 +81,10 @@ pub struct Manifest {
     pub incarnation: u64,
     /// The design it serves.
     pub design: String,
+    /// How requests travel, as [`locus_rpc::Way`] is named.
+    pub request: String,
+    /// How replies travel.
+    pub reply: String,
     /// The seed of the key hash.
     pub seed: u64,
     /// The epoch of the partition map.

@@ -1,5 +1,6 @@
 //! The table of designs: each published system is a row of choices over shared parts, and no code is named after one.
 
+use locus_rpc::{Pair, Way};
 use std::fmt;
 
 /// Where a computation runs.
@@ -18,13 +19,6 @@ pub enum Index {
     Cuckoo,
 }
 
-/// How a message travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// SEND over a reliable connection.
-    RcSend,
-}
-
 /// A design: one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Design {
@@ -37,9 +31,9 @@ pub struct Design {
     /// Where writes run.
     pub writes: Locus,
     /// How requests travel.
-    pub request: Channel,
+    pub request: Way,
     /// How replies travel.
-    pub reply: Channel,
+    pub reply: Way,
     /// The paper, for people.
     pub source: &'static str,
     /// What it is, in a sentence.
@@ -53,8 +47,8 @@ pub const DESIGNS: &[Design] = &[
         index: Index::Cuckoo,
         reads: Locus::Client,
         writes: Locus::Server,
-        request: Channel::RcSend,
-        reply: Channel::RcSend,
+        request: Way::RC_SEND,
+        reply: Way::RC_SEND,
         source: "Mitchell, chapter 3",
         summary: "gets by the client over a self-verifying cuckoo table, without the server's CPU; puts by RPC",
     },
@@ -63,8 +57,8 @@ pub const DESIGNS: &[Design] = &[
         index: Index::Cuckoo,
         reads: Locus::Server,
         writes: Locus::Server,
-        request: Channel::RcSend,
-        reply: Channel::RcSend,
+        request: Way::RC_SEND,
+        reply: Way::RC_SEND,
         source: "Mitchell, section 6 (Pilaf, verbs only)",
         summary: "the same table, with all operations by RPC",
     },
@@ -74,6 +68,11 @@ impl Design {
     /// The design of this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         DESIGNS.iter().find(|design| design.name == name)
+    }
+
+    /// How its messages travel.
+    pub fn pair(&self) -> Pair {
+        Pair { request: self.request, reply: self.reply }
     }
 }
 
@@ -90,14 +89,6 @@ impl fmt::Display for Index {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(match self {
             Self::Cuckoo => "cuckoo 3-way + extents",
-        })
-    }
-}
-
-impl fmt::Display for Channel {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Self::RcSend => "RC SEND",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A server and clients in one process, over shared memory: what is put is got, by both designs.
 
 use locus_fabric::shm::ShmNic;
+use locus_rpc::{Pair, RpcError, Way};
 use locus_store::{Client, ClientConfig, Design, Locus, Server, ServerConfig, StoreError};
 
 fn small(design: &str) -> ServerConfig {
@@ -74,6 +75,51 @@ fn pilaf_puts_gets_and_deletes() {
 #[test]
 fn pilaf_vo_puts_gets_and_deletes() {
     puts_gets_and_deletes("pilaf-vo", 1);
+}
+
+#[test]
+fn every_pair_of_verbs_carries_all_operations_to_every_core() {
+    for pair in Pair::all() {
+        println!("{pair}");
+        let (server, client) = start(ServerConfig { pair: Some(pair), cores: 2, ..small("pilaf-vo") });
+        for number in 0..300 {
+            client.block_on(client.put(&key(number), &value(number))).unwrap();
+        }
+        let other = attach(&server);
+        for number in 0..300 {
+            assert_eq!(get(&other, &key(number)), Some(value(number)), "{pair}: key {number}");
+        }
+        let keys: Vec<Vec<u8>> = (0..300).map(key).collect();
+        let mut found = 0;
+        other.block_on(other.get_many(&keys, |place, result| {
+            assert_eq!(result.unwrap(), Some(&value(place as u32)[..]), "{pair}: key {place}");
+            found += 1;
+        }));
+        assert_eq!(found, 300);
+        assert!(client.block_on(client.delete(&key(7))).unwrap());
+        assert_eq!(get(&other, &key(7)), None);
+        // Of all lengths: a value that the reply has no room for is READ.
+        for length in [1000, 2900, 4096, 100_000] {
+            let long: Vec<u8> = (0..length).map(|byte| (byte * 7 + 3) as u8).collect();
+            match client.block_on(client.put(b"long", &long)) {
+                Ok(_) => assert_eq!(get(&other, b"long"), Some(long), "{pair}: {length} bytes"),
+                Err(StoreError::Rpc(RpcError::TooLarge { limit, .. })) => {
+                    assert!(pair.request.is_lossy() && length as usize > limit - 4, "{pair}: {length} bytes");
+                }
+                Err(error) => panic!("{pair}: {length} bytes: {error}"),
+            }
+        }
+        assert_eq!(server.statistics().clients_dropped, 0);
+    }
+}
+
+#[test]
+fn pairs_that_make_no_sense_are_refused_by_reason() {
+    let pair = Pair { request: Way::UC_WRITE, reply: Way::RC_READ };
+    let refused =
+        Server::start(&ShmNic::open().unwrap(), ServerConfig { pair: Some(pair), ..small("pilaf-vo") });
+    let Err(StoreError::Config(reason)) = refused.map(drop) else { panic!("it was not refused") };
+    assert!(reason.contains("UC WRITE → RC READ") && reason.contains("two queue pairs"), "{reason}");
 }
 
 #[test]

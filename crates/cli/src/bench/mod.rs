@@ -9,6 +9,7 @@ use crate::{Outcome, history};
 use anyhow::{Context, bail};
 use clap::{Args, builder::ArgPredicate::IsPresent};
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
+use locus_rpc::Way;
 use locus_store::{DESIGNS, Design};
 use recording::Recording;
 use std::{
@@ -23,6 +24,7 @@ use system::{Gets, LocusStarter, Place, Raw};
   locus bench --design pilaf,pilaf-vo --workload c --peers lmdb
   locus bench --design pilaf --raw --workload c --distribution uniform --runs 5
   locus bench --design pilaf-vo --raw --workload c,w --distribution uniform
+  locus bench --design pilaf-vo --request rc-write --reply rc-write
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
   locus bench --design pilaf --growth --records 10000000
   locus bench --design pilaf --footprint
@@ -33,6 +35,12 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
     #[arg(default_value_if("history", IsPresent, "pilaf"))]
     design: Vec<String>,
+    /// How requests travel, in place of what the designs say, such as rc-write or ud-send
+    #[arg(long, value_name = "WAY")]
+    request: Option<Way>,
+    /// How replies travel, in place of what the designs say
+    #[arg(long, value_name = "WAY")]
+    reply: Option<Way>,
     /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
     #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
     fabric: String,
@@ -191,7 +199,12 @@ impl BenchArgs {
 
     fn place(&self) -> anyhow::Result<Place> {
         Ok(match self.fabric.as_str() {
-            "shm" => Place::Own { small_pages: self.small_pages },
+            "shm" => Place::Own { small_pages: self.small_pages, request: self.request, reply: self.reply },
+            _ if self.request.is_some() || self.reply.is_some() => {
+                bail!(
+                    "how messages travel is said to the server that is there, not here: locus serve --request, --reply"
+                )
+            }
             address => Place::Running(address.parse()?),
         })
     }

@@ -350,6 +350,12 @@ impl Outbound {
         self.ring().verdict()
     }
 
+    /// Wakes the peer if it sleeps until something arrives.
+    #[inline]
+    pub(crate) fn wake_receiver(&mut self) {
+        self.receive_bell.ring();
+    }
+
     /// Wakes the peer if it waits for us to consume its messages.
     #[inline]
     pub(crate) fn wake_sender(&mut self) {

@@ -108,6 +108,7 @@ fn properties() -> Properties {
         read_order: if copy::IN_ORDER { ReadOrder::Increasing } else { ReadOrder::Unordered },
         read_atomicity_bytes: 8,
         write_in_order: copy::IN_ORDER,
+        writes_wake: true,
         atomics: Atomicity::Global,
         inline_bytes_max: 4096,
         message_bytes_max: message::MESSAGE_BYTES_MAX,

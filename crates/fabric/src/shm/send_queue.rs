@@ -449,7 +449,12 @@ impl Core {
         // Whoever sees what this process stores later sees these bytes too.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         match immediate {
-            None => Start::Done(0),
+            None => {
+                if let Some(outbound) = &mut self.outbound {
+                    outbound.wake_receiver();
+                }
+                Start::Done(0)
+            }
             // If there is no room the whole WRITE is repeated, which stores the same bytes again.
             Some(_) => self.message(length, true, immediate, signaled, |_| {}),
         }

@@ -44,7 +44,7 @@ pub use queue_pair::{SimAddress, SimQueuePair};
 pub use region::{SimRegion, SimRemoteRegion};
 pub use scope::{Scope, ScopedThread, scope};
 pub use simulation::{Outcome, SimProcess, SimulationError, simulate};
-pub use state::SimulationCounters;
+pub use state::{SentVerb, SimulationCounters};
 pub use steps::Steps;
 
 use crate::{Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, Work, checks};

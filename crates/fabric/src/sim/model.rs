@@ -43,11 +43,13 @@ pub struct NicModel {
     pub read_order: ReadOrder,
     /// Aligned pieces of this many bytes are sampled at once: 8 as software NICs do, or 64 as those on PCIe.
     pub read_atomicity_bytes: usize,
+    /// Whether a WRITE wakes who sleeps. A simulated core that polls memory does not: it sleeps until it is woken.
+    pub writes_wake: bool,
 }
 
 impl Default for NicModel {
     fn default() -> Self {
-        Self { read_order: ReadOrder::Unordered, read_atomicity_bytes: 8 }
+        Self { read_order: ReadOrder::Unordered, read_atomicity_bytes: 8, writes_wake: true }
     }
 }
 
@@ -59,6 +61,7 @@ impl NicModel {
             read_order: self.read_order,
             read_atomicity_bytes: self.read_atomicity_bytes,
             write_in_order: !adversary.scrambles_writes,
+            writes_wake: self.writes_wake,
             atomics: Atomicity::Global,
             inline_bytes_max: 1024,
             message_bytes_max: 1 << 20,

@@ -262,6 +262,12 @@ impl State {
             let (begin, stop) = ((word * PIECE).max(offset), ((word + 1) * PIECE).min(end));
             self.store(memory, begin, &bytes[begin - offset..stop - offset]);
         }
+        if self.config.nic.writes_wake
+            && let Some(queue) = self.pair(number).map(|pair| pair.receive_queue)
+        {
+            // Whoever polls this memory may see a part.
+            self.ring_bell(queue);
+        }
         let pair = self.pair(number).expect("it carries this out");
         if !left.is_empty() {
             pair.writing = true;

@@ -12,7 +12,7 @@ use super::{
     threads::Threads,
     transport::Pair,
 };
-use crate::Status;
+use crate::{Status, Transport};
 use locus_runtime::world::ThreadNumber;
 use std::{
     cell::{Cell, RefCell},
@@ -63,6 +63,39 @@ pub struct SimulationCounters {
     pub overtook: u64,
     /// Queue pairs that chance broke.
     pub broken: u64,
+    /// Requests that left, by transport and verb.
+    sent: [[u64; 5]; 3],
+}
+
+/// The verbs as they are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentVerb {
+    /// READ.
+    Read,
+    /// WRITE without an immediate.
+    Write,
+    /// WRITE with an immediate.
+    WriteImmediate,
+    /// SEND.
+    Send,
+    /// An atomic.
+    Atomic,
+}
+
+impl SimulationCounters {
+    /// How many requests of a verb have left over a transport.
+    pub fn sent(&self, transport: Transport, verb: SentVerb) -> u64 {
+        self.sent[transport as usize][verb as usize]
+    }
+
+    /// The same of all verbs over all transports.
+    pub fn sent_in_all(&self) -> u64 {
+        self.sent.as_flattened().iter().sum()
+    }
+
+    pub(super) fn note_sent(&mut self, transport: Transport, verb: SentVerb) {
+        self.sent[transport as usize][verb as usize] += 1;
+    }
 }
 
 pub(crate) struct State {

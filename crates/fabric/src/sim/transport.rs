@@ -10,7 +10,7 @@ use super::{
     model::Times,
     performance::{Operation, Request},
     region::{Memory, Target},
-    state::State,
+    state::{SentVerb, State},
 };
 use crate::{Completion, Opcode, QueuePairConfig, QueuePairState, Status, Transport};
 use std::collections::VecDeque;
@@ -123,6 +123,16 @@ impl Kind {
         match self {
             Self::Write { bytes, .. } | Self::Send { bytes, .. } => bytes.len(),
             _ => 0,
+        }
+    }
+
+    fn verb(&self) -> SentVerb {
+        match self {
+            Self::Read { .. } => SentVerb::Read,
+            Self::Write { immediate: None, .. } => SentVerb::Write,
+            Self::Write { .. } => SentVerb::WriteImmediate,
+            Self::Send { .. } => SentVerb::Send,
+            Self::CompareSwap { .. } | Self::FetchAdd { .. } => SentVerb::Atomic,
         }
     }
 
@@ -273,6 +283,7 @@ impl State {
             let (sequence, transport, inlined) = (pair.next, pair.config.transport, posted.inlined);
             pair.outstanding += usize::from(comes_back);
             pair.next += 1;
+            self.counters.note_sent(transport, kind.verb());
             let message = Message { from: number, sequence, transport, secret, kind };
             let request = Request { inlined, ..message.request() };
             match self.ready_ns(number, request) {

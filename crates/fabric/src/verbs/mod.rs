@@ -151,6 +151,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
         read_order: ReadOrder::Unordered,
         read_atomicity_bytes: if attributes.vendor_id == SOFTWARE_VENDOR { 1 } else { 8 },
         write_in_order: false,
+        writes_wake: false,
         atomics: match attributes.atomic_cap {
             ffi::ATOMIC_HCA => Atomicity::Nic,
             ffi::ATOMIC_GLOB => Atomicity::Global,

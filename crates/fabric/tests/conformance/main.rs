@@ -106,7 +106,8 @@ impl Provider for Sim {
     }
 
     fn run(_: Option<SimNic>, case: fn(&mut Fixture<SimNic>)) {
-        let nic = NicModel { read_order: ReadOrder::Increasing, read_atomicity_bytes: 64 };
+        let nic =
+            NicModel { read_order: ReadOrder::Increasing, read_atomicity_bytes: 64, ..NicModel::default() };
         // Probes race with stores, so that stores must take time.
         let adversary = Adversary { preempts: 0.02, pause_ns: 100, samples: 0.5, ..Adversary::none() };
         in_a_world(SimulationConfig { nic, adversary, ..SimulationConfig::default() }, case);

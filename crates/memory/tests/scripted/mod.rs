@@ -66,6 +66,7 @@ impl ScriptedNic {
             provider: "scripted",
             read_order: ReadOrder::Unordered,
             read_atomicity_bytes: 8,
+            writes_wake: true,
             write_in_order: false,
             atomics: Atomicity::None,
             inline_bytes_max: 0,

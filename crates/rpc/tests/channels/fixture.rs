@@ -2,10 +2,11 @@
 
 use locus_fabric::{Nic, shm::ShmNic};
 use locus_rpc::{
-    Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Request, RpcError, Server, ServerConfig,
+    Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Pair, Request, RpcError, Server, ServerConfig,
     ServerCounters,
 };
 use std::{
+    cell::Cell,
     pin::Pin,
     task::{Context, Poll, Waker},
 };
@@ -19,8 +20,35 @@ pub const INCARNATION: u64 = 0x1234_5678_9abc_def0;
 /// More polls than any exchange takes: a test that reaches it hangs.
 const POLLS_MAX: usize = 1_000_000;
 
+thread_local! {
+    static PAIR: Cell<Pair> = Cell::new(Pair::default());
+}
+
+/// How messages travel in the present test.
+pub fn pair() -> Pair {
+    PAIR.get()
+}
+
+/// Messages of the present test travel so.
+pub fn set_pair(pair: Pair) {
+    PAIR.set(pair);
+}
+
+/// Runs a test over every pair of verbs.
+pub fn on_every_pair(test: fn()) {
+    for pair in Pair::all() {
+        PAIR.set(pair);
+        println!("{pair}");
+        test();
+    }
+}
+
 pub fn config() -> ChannelConfig {
-    ChannelConfig { window: WINDOW, ..ChannelConfig::default() }
+    ChannelConfig { window: WINDOW, pair: pair(), ..ChannelConfig::default() }
+}
+
+pub fn server_config() -> ServerConfig {
+    ServerConfig { channels_max: 4, pair: pair(), ..ServerConfig::default() }
 }
 
 /// Both sides and the links between them.
@@ -34,13 +62,17 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
-        Self::with(ServerConfig { channels_max: 4, ..ServerConfig::default() })
+        Self::with(server_config())
     }
 
     pub fn with(config: ServerConfig) -> Self {
+        Self::with_hub(config, 1 << 10)
+    }
+
+    pub fn with_hub(config: ServerConfig, hub_depth: usize) -> Self {
         let nic = ShmNic::open().expect("shared memory");
         let (client_link, server_link) = nic.pair().expect("a pair of links");
-        let hub = Hub::new(&nic, 1 << 10).expect("a hub");
+        let hub = Hub::new(&nic, hub_depth).expect("a hub");
         let server = Server::new(&nic, INCARNATION, config).expect("a server");
         Self { nic, client_link, server_link, hub, server }
     }

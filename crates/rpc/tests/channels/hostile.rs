@@ -24,8 +24,8 @@ impl Raw {
         let config = QueuePairConfig { message_bytes: 2 * FRAME_BYTES_MAX, ..QueuePairConfig::default() };
         let mut pair = fixture.nic.create_queue_pair(&fixture.client_link, &config, &queue, &queue).unwrap();
         let facts = pair.facts(&fixture.client_link).unwrap();
-        let accepted = fixture.server.accept(&fixture.server_link, facts, session, WINDOW).unwrap();
-        pair.connect(accepted.facts).unwrap();
+        let accepted = fixture.server.accept(&fixture.server_link, vec![facts], session, WINDOW).unwrap();
+        pair.connect(accepted.facts.into_iter().next().unwrap()).unwrap();
         let buffers = fixture.nic.register(FRAME_BYTES_MAX * 8, Access::Local, PagePolicy::Base).unwrap();
         Self { pair, queue, buffers }
     }

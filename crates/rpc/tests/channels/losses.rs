@@ -1,17 +1,31 @@
 //! Lost connections and servers: what is sent again, what is executed again, and what the caller is told.
 
 use crate::fixture::{
-    Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, pends, read, until, whole, write,
+    Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, pends, read, server_config, until, whole,
+    write,
 };
 use locus_fabric::Link;
 use locus_rpc::{ChannelConfig, Loss, RpcError, Server, ServerConfig, SessionLimits};
 use std::pin::pin;
 
+on_every_pair! {
+    a_mutation_whose_reply_was_lost_is_answered_and_not_executed_again,
+    a_mutation_under_way_is_answered_over_the_new_connection,
+    a_mutation_that_ends_while_its_client_is_away_is_remembered,
+    a_request_that_never_arrived_is_sent_again_and_executed,
+    another_server_makes_sent_mutations_unknown_and_reads_new,
+    a_session_that_was_forgotten_makes_sent_mutations_unknown,
+    when_the_server_is_lost_calls_end_and_say_what_is_known,
+    held_calls_wait_until_the_channel_is_closed,
+    abandoned_calls_do_not_come_back_after_a_reconnect,
+    completions_of_a_connection_that_is_gone_are_ignored,
+    requests_of_a_channel_that_is_gone_are_ignored,
+}
+
 fn holding() -> ChannelConfig {
     ChannelConfig { hold_calls: true, ..config() }
 }
 
-#[test]
 fn a_mutation_whose_reply_was_lost_is_answered_and_not_executed_again() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -29,7 +43,6 @@ fn a_mutation_whose_reply_was_lost_is_answered_and_not_executed_again() {
     assert_eq!(channel.counters().resent, 1);
 }
 
-#[test]
 fn a_mutation_under_way_is_answered_over_the_new_connection() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -43,7 +56,6 @@ fn a_mutation_under_way_is_answered_over_the_new_connection() {
     assert_eq!(finish(call).unwrap().0, 2);
 }
 
-#[test]
 fn a_mutation_that_ends_while_its_client_is_away_is_remembered() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -59,7 +71,6 @@ fn a_mutation_that_ends_while_its_client_is_away_is_remembered() {
     assert_eq!(finish(call).unwrap().0, 2);
 }
 
-#[test]
 fn a_request_that_never_arrived_is_sent_again_and_executed() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -75,14 +86,13 @@ fn a_request_that_never_arrived_is_sent_again_and_executed() {
     assert_eq!(finish(unsent).unwrap().0, 1);
 }
 
-#[test]
 fn another_server_makes_sent_mutations_unknown_and_reads_new() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
     let mut mutation = pin!(whole(&channel, write(b"key", b"value")));
     let mut reading = pin!(whole(&channel, read(b"key")));
     assert!(once(mutation.as_mut()).is_pending() && once(reading.as_mut()).is_pending());
-    let config = ServerConfig { channels_max: 4, ..ServerConfig::default() };
+    let config = server_config();
     fixture.server = Server::new(&fixture.nic, INCARNATION + 1, config).unwrap();
     assert!(!fixture.reconnect(&channel, SESSION));
     // A mutation that was never sent is sent to the new server.
@@ -96,10 +106,9 @@ fn another_server_makes_sent_mutations_unknown_and_reads_new() {
     assert!(finish(reading).is_ok() && finish(unsent).is_ok());
 }
 
-#[test]
 fn a_session_that_was_forgotten_makes_sent_mutations_unknown() {
     let sessions = SessionLimits { kept_ns: 1_000, ..SessionLimits::default() };
-    let mut fixture = Fixture::with(ServerConfig { sessions, channels_max: 4, ..ServerConfig::default() });
+    let mut fixture = Fixture::with(ServerConfig { sessions, ..server_config() });
     let channel = fixture.channel(holding(), SESSION);
     let mut mutation = pin!(whole(&channel, write(b"key", b"value")));
     assert!(once(mutation.as_mut()).is_pending());
@@ -115,7 +124,6 @@ fn a_session_that_was_forgotten_makes_sent_mutations_unknown() {
     assert!(matches!(result, Err(RpcError::OutcomeUnknown)), "{result:?}");
 }
 
-#[test]
 fn when_the_server_is_lost_calls_end_and_say_what_is_known() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(config(), SESSION);
@@ -139,7 +147,6 @@ fn when_the_server_is_lost_calls_end_and_say_what_is_known() {
     assert!(finish(again).is_ok());
 }
 
-#[test]
 fn held_calls_wait_until_the_channel_is_closed() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -160,7 +167,6 @@ fn held_calls_wait_until_the_channel_is_closed() {
     assert!(matches!(result, Err(RpcError::ServerLost { .. })), "{result:?}");
 }
 
-#[test]
 fn abandoned_calls_do_not_come_back_after_a_reconnect() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(holding(), SESSION);
@@ -180,7 +186,6 @@ fn abandoned_calls_do_not_come_back_after_a_reconnect() {
 
 /// A reply to the connection before lies in the channel's mailbox when that is replaced: it must not be taken for a
 /// completion of the new queue pair.
-#[test]
 fn completions_of_a_connection_that_is_gone_are_ignored() {
     let mut fixture = Fixture::new();
     let (one, two) = (fixture.channel(holding(), 1), fixture.channel(holding(), 2));
@@ -199,7 +204,6 @@ fn completions_of_a_connection_that_is_gone_are_ignored() {
 }
 
 /// Requests of a channel that is gone are still in the completion queue when another takes its place.
-#[test]
 fn requests_of_a_channel_that_is_gone_are_ignored() {
     let mut fixture = Fixture::new();
     let one = fixture.channel(ChannelConfig { window: 64, ..holding() }, 1);

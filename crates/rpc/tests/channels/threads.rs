@@ -1,8 +1,8 @@
 //! Both sides on threads of their own: many calls, clients that come back in the middle, and counts that must agree.
 
-use crate::fixture::{INCARNATION, read, whole, write};
+use crate::fixture::{INCARNATION, pair, read, whole, write};
 use locus_fabric::{Facts, Nic, shm::ShmNic};
-use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Loss, Request, Server, ServerConfig};
+use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Request, Server, ServerConfig};
 use locus_runtime::{Core, Idle, MonotonicClock, Park, block_on, interleave_async};
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ type Link = <ShmNic as Nic>::Link;
 /// What the server thread is asked to accept.
 struct Knock {
     link: Link,
-    facts: Facts,
+    facts: Vec<Facts>,
     session: u128,
     window: usize,
     answer: mpsc::Sender<Accepted>,
@@ -36,12 +36,14 @@ struct Running {
 }
 
 fn start(nic: &ShmNic) -> Running {
+    let pair = pair();
     let (knocks, knocked) = mpsc::channel::<Knock>();
     let (send_wake, wake) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let (nic, stopped) = (nic.clone(), stop.clone());
     let thread = std::thread::spawn(move || {
-        let mut server = Server::new(&nic, INCARNATION, ServerConfig::default()).unwrap();
+        let mut server =
+            Server::new(&nic, INCARNATION, ServerConfig { pair, ..ServerConfig::default() }).unwrap();
         send_wake.send(server.park().waker()).unwrap();
         let (mut idle, mut sums, mut requests) = (Idle::default(), HashMap::new(), Vec::new());
         while !stopped.load(Ordering::Acquire) {
@@ -68,7 +70,7 @@ fn start(nic: &ShmNic) -> Running {
 }
 
 impl Running {
-    fn accept(&self, link: &Link, facts: Facts, session: u128, window: usize) -> Accepted {
+    fn accept(&self, link: &Link, facts: Vec<Facts>, session: u128, window: usize) -> Accepted {
         let (answer, answered) = mpsc::channel();
         self.knocks.send(Knock { link: link.clone(), facts, session, window, answer }).ok().unwrap();
         (self.wake)();
@@ -82,9 +84,14 @@ impl Running {
     }
 }
 
-#[test]
+on_every_pair! {
+    calls_of_many_windows_and_sizes_add_up,
+    every_mutation_is_executed_once_however_often_the_connection_breaks,
+}
+
 fn calls_of_many_windows_and_sizes_add_up() {
-    const CALLS: u64 = 20_000;
+    const CALLS: u64 = 2_000;
+    let pair = pair();
     let nic = ShmNic::open().unwrap();
     let running = start(&nic);
     let clients: Vec<_> = [1, 3, 16]
@@ -96,7 +103,7 @@ fn calls_of_many_windows_and_sizes_add_up() {
             let (send_accepted, accepted) = mpsc::channel::<Accepted>();
             let thread = std::thread::spawn(move || {
                 let hub = Hub::new(&hub_nic, 1 << 10).unwrap();
-                let config = ChannelConfig { window, ..ChannelConfig::default() };
+                let config = ChannelConfig { window, pair, ..ChannelConfig::default() };
                 let channel = Channel::new(&hub, &client_link, config).unwrap();
                 send_facts.send(channel.facts().unwrap()).unwrap();
                 let accepted = accepted.recv().unwrap();
@@ -125,19 +132,21 @@ fn calls_of_many_windows_and_sizes_add_up() {
     let counters: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
     let (sums, server) = running.stop();
     assert!(sums.values().all(|sum| *sum == CALLS * (CALLS + 1) / 2));
-    assert_eq!((server.requests, server.replies), (3 * (CALLS + 1), 3 * (CALLS + 1)));
-    assert!(counters.iter().all(|client| client.replies == CALLS + 1 && client.foreign_replies == 0));
+    assert!(counters.iter().all(|client| client.replies == CALLS + 1));
+    if !pair.is_lossy() {
+        assert_eq!((server.requests, server.replies), (3 * (CALLS + 1), 3 * (CALLS + 1)));
+        assert!(counters.iter().all(|client| client.foreign_replies == 0));
+    }
 }
 
 /// The client's connection is replaced again and again while mutations are under way: each is executed exactly once.
-#[test]
 fn every_mutation_is_executed_once_however_often_the_connection_breaks() {
-    const CALLS: u64 = 3_000;
+    const CALLS: u64 = 300;
     const WINDOW: usize = 8;
     let nic = ShmNic::open().unwrap();
     let running = start(&nic);
     let hub = Hub::new(&nic, 1 << 10).unwrap();
-    let config = ChannelConfig { window: WINDOW, hold_calls: true, ..ChannelConfig::default() };
+    let config = ChannelConfig { window: WINDOW, hold_calls: true, pair: pair(), ..ChannelConfig::default() };
     let (mut client_link, mut server_link) = nic.pair().unwrap();
     let channel = Channel::new(&hub, &client_link, config).unwrap();
     let accepted = running.accept(&server_link, channel.facts().unwrap(), 1, WINDOW);
@@ -174,6 +183,6 @@ fn every_mutation_is_executed_once_however_often_the_connection_breaks() {
     let (sums, server) = running.stop();
     assert_eq!(sums[&b"sum"[..]], CALLS * (CALLS + 1) / 2);
     assert_eq!(server.requests, CALLS);
-    assert!(server.dropped[Loss::Replaced.kind()] > 0, "{server:?}");
+    assert!(server.dropped.iter().sum::<u64>() > 0, "{server:?}");
     assert!(channel.counters().resent > 0, "{:?}", channel.counters());
 }

@@ -4,6 +4,7 @@ use locus_fabric::{
     ReadOrder,
     sim::{Adversary, Chance, NicModel, SimulationConfig},
 };
+use locus_rpc::Pair;
 use std::{fmt, str::FromStr, time::Duration};
 
 /// One world to be run and judged.
@@ -11,6 +12,8 @@ use std::{fmt, str::FromStr, time::Duration};
 pub struct Scenario {
     /// The design of its server, by name.
     pub design: &'static str,
+    /// How requests and replies travel, where it is not what the design says.
+    pub pair: Option<Pair>,
     /// Decides everything else.
     pub seed: u64,
     /// How many client processes there are.
@@ -60,12 +63,19 @@ impl Scenario {
         let mut from = |low: u64, high: u64| (low + chance.up_to(high - low)) as usize;
         Self {
             design,
+            pair: None,
             seed,
             clients: from(1, 4),
             lanes: from(1, 3),
             operations: from(6, 40),
             keys: from(1, 5),
         }
+    }
+
+    /// How its messages travel.
+    pub(super) fn pair(&self) -> Pair {
+        let design = locus_store::Design::find(self.design).map(locus_store::Design::pair);
+        self.pair.or(design).unwrap_or_default()
     }
 
     /// How many operations its clients do in all.
@@ -84,7 +94,11 @@ impl Scenario {
         // Drawn apart, so that worlds stay what they were before there was more to draw.
         let mut of_messages = Chance::new(self.seed ^ 0x3E55_A6E5);
         let mut one_in_four = |number: f64| if of_messages.up_to(3) == 0 { number } else { 0.0 };
+        let pair = self.pair();
+        let mut of_pair = Chance::new(self.seed ^ 0x9A12_0E55);
+        let mut one_of_pair = |choices: &[u64]| choices[of_pair.up_to(choices.len() as u64 - 1) as usize];
         let nic = NicModel {
+            writes_wake: one_of_pair(&[0, 1, 1]) == 1,
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
             read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
         };
@@ -100,8 +114,8 @@ impl Scenario {
             unready: one_in_four(0.05),
             unready_ns: 30_000,
             // These are of UC and UD alone.
-            loses: one_in_four(0.02),
-            reorders: one_in_four(1.0) > 0.0,
+            loses: if pair.is_lossy() { one_of_pair(&[0, 10, 300]) as f64 / 1000.0 } else { 0.0 },
+            reorders: one_of_pair(&[0, 1]) == 1,
         };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
@@ -111,7 +125,9 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            value_bytes: one_of(&[40, 40, 200, 6000]) as usize,
+            // A put over a transport that may lose a part of it must fit one message.
+            value_bytes: one_of(&[40, 40, 200, 6000]).min(if pair.request.is_lossy() { 2000 } else { 6000 })
+                as usize,
             mixes_reads: one_of(&[0, 0, 1]) == 1,
             kills_client: (fault == 1).then_some(after),
             kills_server: (fault == 2).then_some(after),
@@ -130,8 +146,10 @@ impl Scenario {
 /// As a line that [`FromStr`] understands, to run the same world again.
 impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { design, seed, clients, lanes, operations, keys } = self;
-        write!(out, "{design}:{seed}:{clients}:{lanes}:{operations}:{keys}")
+        let Self { design, pair, seed, clients, lanes, operations, keys } = self;
+        let pair = pair
+            .map_or(String::new(), |Pair { request, reply }| format!("+{}+{}", request.name(), reply.name()));
+        write!(out, "{design}{pair}:{seed}:{clients}:{lanes}:{operations}:{keys}")
     }
 }
 
@@ -141,10 +159,19 @@ impl FromStr for Scenario {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no world: DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it"
+                "{text:?} is no world: DESIGN[+REQUEST+REPLY]:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it"
             )
         };
         let (design, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let (design, pair) = match design.split_once('+') {
+            None => (design, None),
+            Some((design, ways)) => {
+                let (request, reply) = ways.split_once('+').ok_or_else(wrong)?;
+                let pair = Pair { request: request.parse()?, reply: reply.parse()? };
+                pair.sense()?;
+                (design, Some(pair))
+            }
+        };
         let design = locus_store::Design::find(design)
             .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
             .name;
@@ -156,6 +183,7 @@ impl FromStr for Scenario {
         };
         Ok(Self {
             design,
+            pair,
             seed,
             clients: within(clients, 64)?,
             lanes: within(lanes, 16)?,

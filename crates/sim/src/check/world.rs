@@ -205,7 +205,7 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
 fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
     let circumstances = scenario.circumstances();
     let shared = Shared::new();
-    let mut server = serve(scenario.design, circumstances.cores);
+    let mut server = serve(scenario, circumstances.cores);
     preload(scenario, &circumstances, &shared);
     let clients: Vec<SimProcess> = (0..scenario.clients)
         .map(|number| {
@@ -224,7 +224,7 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
         server.kill();
         shared.forgotten(scenario, killed_ns);
         shared.tally.borrow_mut().add("killed_servers", 1);
-        server = serve(scenario.design, circumstances.cores);
+        server = serve(scenario, circumstances.cores);
     }
     clients.iter().for_each(SimProcess::join);
     let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics());
@@ -243,11 +243,13 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
 }
 
 /// Starts a server in a process of its own, and waits until it listens.
-fn serve(design: &'static str, cores: usize) -> SimProcess {
+fn serve(scenario: &Scenario, cores: usize) -> SimProcess {
+    let (design, pair) = (scenario.design, scenario.pair());
     let (ready, is_ready) = channel::channel();
     let process = SimProcess::spawn("server", move || {
         let config = ServerConfig {
             design: Design::find(design).expect("a row of the table"),
+            pair: Some(pair),
             cores,
             memory_bytes: 64 << 20,
             region_bytes: 1 << 20,

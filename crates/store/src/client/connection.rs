@@ -15,7 +15,7 @@ use locus_index::{
     directory::Directory,
 };
 use locus_memory::{RegionId, Remote, RemoteConfig};
-use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Staging};
+use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Pair, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::Rc,
@@ -31,6 +31,7 @@ pub(super) struct Connection<N: Nic> {
     pub(super) manifest: Manifest,
     pub(super) remote: Remote<N>,
     window: usize,
+    pair: Pair,
     patience: Duration,
     directories: Vec<Directory>,
     /// The directory entries in use. One that was never read names no table.
@@ -67,6 +68,7 @@ impl<N: Nic> Connection<N> {
         let connection = Self {
             hub: hub.clone(),
             window,
+            pair: pair(&manifest, &link)?,
             patience: config.patience,
             directories: directories(&manifest),
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
@@ -166,26 +168,29 @@ impl<N: Nic> Connection<N> {
         if let Some(channel) = cell.get() {
             return Ok(channel);
         }
-        let config = ChannelConfig { window: self.window, hold_calls: true, ..ChannelConfig::default() };
+        let config = ChannelConfig {
+            window: self.window,
+            pair: self.pair,
+            hold_calls: true,
+            ..ChannelConfig::default()
+        };
         let channel = Channel::new(&self.hub, &self.link, config)?;
         let facts = channel.facts()?;
         self.connect_channel(core, &channel, facts, false)?;
         Ok(cell.get_or_init(|| Rc::new(channel)))
     }
 
-    /// Connects a channel's queue pair, which has these facts, with the core's.
+    /// Connects a channel's end, which has these facts, with the core's.
     fn connect_channel(
         &self,
         core: u16,
         channel: &Channel<N>,
-        facts: Facts,
+        facts: Vec<Facts>,
         goes_on: bool,
     ) -> Result<(), StoreError> {
         let ask = Ask::OpenChannel { core, window: self.window as u16 };
-        let (answer, mut facts) = self.ask(&ask, vec![facts])?;
-        let (Answer::Channel { greeting }, Some(theirs)) = (answer, facts.pop()) else {
-            return Err(unexpected(&self.link));
-        };
+        let (answer, theirs) = self.ask(&ask, facts)?;
+        let Answer::Channel { greeting } = answer else { return Err(unexpected(&self.link)) };
         let greeting = Greeting::parse(&greeting).ok_or_else(|| unexpected(&self.link))?;
         // A server that knows sequences of a channel that begins would answer new requests with old outcomes.
         if greeting.resumed && !goes_on {
@@ -290,6 +295,12 @@ fn check(manifest: &Manifest, link: &impl Link) -> Result<(), StoreError> {
     let sane =
         regions && (1..=64).contains(&manifest.directories.len()) && (1..=256).contains(&manifest.window);
     if sane { Ok(()) } else { Err(unexpected(link)) }
+}
+
+/// How messages travel, by the manifest.
+fn pair(manifest: &Manifest, link: &impl Link) -> Result<Pair, StoreError> {
+    let way = |name: &str| name.parse().map_err(|_| unexpected(link));
+    Ok(Pair { request: way(&manifest.request)?, reply: way(&manifest.reply)? })
 }
 
 fn directories(manifest: &Manifest) -> Vec<Directory> {

@@ -124,9 +124,9 @@ impl<N: Nic> Attendant<N> {
         session: SessionId,
         core: u16,
         window: u16,
-        mut facts: Vec<Facts>,
+        facts: Vec<Facts>,
     ) -> Result<(Answer, Vec<Facts>), StoreError> {
-        let (Some(facts), Some(core)) = (facts.pop(), self.shared.cores.get(usize::from(core))) else {
+        let Some(core) = self.shared.cores.get(usize::from(core)) else {
             return Err(self.broken("it asked for a channel to no core"));
         };
         let (answer, answered) = channel::channel();
@@ -145,7 +145,7 @@ impl<N: Nic> Attendant<N> {
         match answered.receive() {
             Ok(Ok(accepted)) => {
                 let greeting = accepted.greeting.encode().to_vec();
-                Ok((Answer::Channel { greeting }, vec![accepted.facts]))
+                Ok((Answer::Channel { greeting }, accepted.facts))
             }
             Ok(Err(reason)) => Err(self.refused(reason)),
             Err(_) => Err(self.refused("the server is stopping".into())),

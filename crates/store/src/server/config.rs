@@ -3,6 +3,7 @@
 use crate::{Design, StoreError};
 use locus_fabric::PagePolicy;
 use locus_index::VALUE_BYTES_MAX;
+use locus_rpc::Pair;
 use std::fmt;
 
 /// The configuration of a server.
@@ -10,6 +11,8 @@ use std::fmt;
 pub struct ServerConfig {
     /// Which design it serves.
     pub design: &'static Design,
+    /// How requests and replies travel, where it is not what the design says.
+    pub pair: Option<Pair>,
     /// How many cores serve: each owns a share of the partitions.
     pub cores: usize,
     /// How many bytes of regions may be reserved in all.
@@ -32,6 +35,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             design: Design::find("pilaf").expect("a row of the table"),
+            pair: None,
             cores: 1,
             memory_bytes: 4 << 30,
             region_bytes: 64 << 20,
@@ -45,6 +49,11 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// How requests and replies travel.
+    pub fn pair(&self) -> Pair {
+        self.pair.unwrap_or(self.design.pair())
+    }
+
     /// Says what makes no sense, if anything.
     pub fn check(&self) -> Result<(), StoreError> {
         let within = |what: &str, value: usize, low: usize, high: usize| {
@@ -52,6 +61,8 @@ impl ServerConfig {
             fits.then_some(())
                 .ok_or_else(|| StoreError::Config(format!("{what} must be {low} to {high}, not {value}")))
         };
+        let senseless = |reason| StoreError::Config(format!("{} makes no sense: {reason}", self.pair()));
+        self.pair().sense().map_err(senseless)?;
         within("the number of server cores", self.cores, 1, 64)?;
         within("the longest value in bytes", self.value_bytes_max, 0, VALUE_BYTES_MAX)?;
         within("the number of clients", self.clients_max, 1, 1 << 16)?;
@@ -72,8 +83,9 @@ impl fmt::Display for ServerConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "design {}, {} core(s), memory limit {} MiB, values to {} bytes, {} clients, window {}, {}",
+            "design {}, {}, {} core(s), memory limit {} MiB, values to {} bytes, {} clients, window {}, {}",
             self.design.name,
+            self.pair(),
             self.cores,
             self.memory_bytes >> 20,
             self.value_bytes_max,

@@ -22,8 +22,7 @@ use locus_index::{
 };
 use locus_memory::{Arena, Memory, Purpose, RegionId};
 use locus_rpc::{
-    Accepted, Answer, BATCH_MAX, ChannelId, INLINE_VALUE_BYTES_MAX, Incoming, Loss, Server as Requests,
-    SessionId, Staged,
+    Accepted, Answer, BATCH_MAX, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged,
 };
 use locus_runtime::{
     Clock, Idle, MonotonicClock,
@@ -52,7 +51,7 @@ pub(crate) enum CoreJob<N: Nic> {
     Open {
         link: N::Link,
         client: u64,
-        facts: Facts,
+        facts: Vec<Facts>,
         session: SessionId,
         window: usize,
         answer: Sender<Result<Accepted, String>>,
@@ -166,6 +165,7 @@ impl<N: Nic> Core<N> {
             &setup.nic,
             setup.incarnation,
             locus_rpc::ServerConfig {
+                pair: config.pair(),
                 channels_max: config.clients_max,
                 window_max: config.window,
                 ..locus_rpc::ServerConfig::default()
@@ -552,7 +552,7 @@ fn answer_get<N: Nic, B: std::ops::Deref<Target = [u8]>>(
         Some(Ok(Found::Absent)) => requests.reply(request, &status(Status::Absent), &[]),
         Some(Ok(Found::Found(record))) => {
             let answer = Answer { version: record.version, ..status(Status::Present) };
-            if record.value().len() <= INLINE_VALUE_BYTES_MAX {
+            if record.value().len() <= requests.reply_value_bytes_max() {
                 requests.reply(request, &answer, &[record.value()]);
             } else {
                 // For the client to READ.

@@ -121,6 +121,8 @@ impl<N: Nic> Server<N> {
         let manifest = Manifest {
             incarnation,
             design: config.design.name.to_owned(),
+            request: config.pair().request.name(),
+            reply: config.pair().reply.name(),
             seed: KEY_HASH_SEED,
             map_epoch: 1,
             value_bytes_max: config.value_bytes_max as u32,
