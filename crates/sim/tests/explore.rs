@@ -64,6 +64,39 @@ fn pilaf_vo_is_linearizable_whatever_happens() {
     }
 }
 
+/// Explores a design that promises linearizable gets, or a cache that is large enough for all keys, and asks that so much was
+/// reached.
+fn linearizable(design: &'static str, reached: &[&str]) {
+    let tally = explored(design);
+    let always = ["reconnects", "unknown_outcomes", "killed_servers", "preemptions"];
+    for name in always.iter().chain(reached) {
+        assert!(tally.get(name) > 0, "no {name} in any world of {design}\n{tally}");
+    }
+}
+
+#[test]
+fn hopscotch_out_of_table_is_linearizable_whatever_happens() {
+    let client = ["second_passes_failed", "rows_unverified", "extents_unverified", "moved_rows", "fallbacks"];
+    linearizable("hopscotch-at-client", &[&client[..], &["displacements", "kick_outs", "growths"]].concat());
+}
+
+#[test]
+fn hopscotch_inline_is_linearizable_whatever_happens() {
+    let client = ["second_passes_failed", "rows_unverified", "moved_rows", "fallbacks", "displacements"];
+    linearizable("hopscotch-inline-at-client", &client);
+}
+
+#[test]
+fn a_blocked_hash_with_room_for_all_is_linearizable_wherever_reads_run() {
+    linearizable("blocked-at-client", &["rows_unverified", "extents_unverified", "fallbacks"]);
+    linearizable("blocked-at-server", &[]);
+}
+
+#[test]
+fn a_lossy_cache_with_room_for_all_is_linearizable() {
+    linearizable("lossy-at-server", &[]);
+}
+
 #[test]
 fn a_world_goes_the_same_way_every_time() {
     for seed in 0..40 {

@@ -5,7 +5,7 @@ mod growth;
 mod recording;
 mod system;
 
-use crate::{Outcome, history};
+use crate::{Outcome, choices::Choices, history};
 use anyhow::{Context, bail};
 use clap::{Args, builder::ArgPredicate::IsPresent};
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
@@ -33,6 +33,8 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
     #[arg(default_value_if("history", IsPresent, "pilaf"))]
     design: Vec<String>,
+    #[command(flatten)]
+    choices: Choices,
     /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
     #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
     fabric: String,
@@ -201,7 +203,13 @@ impl BenchArgs {
         for name in &self.design {
             match (name.as_str(), Design::find(name)) {
                 ("all", _) => designs.extend(DESIGNS),
-                (_, Some(design)) => designs.push(design),
+                (_, Some(design)) => {
+                    // Designs may differ in nothing but what was chosen instead.
+                    let design = self.choices.instead_of(design)?;
+                    if !designs.contains(&design) {
+                        designs.push(design);
+                    }
+                }
                 (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
             }
         }

@@ -4,6 +4,7 @@ use locus_fabric::{
     ReadOrder,
     sim::{Adversary, Chance, NicModel, SimulationConfig},
 };
+use locus_store::{Design, Index};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// One world to be run and judged.
@@ -73,6 +74,16 @@ impl Scenario {
         self.clients * self.lanes * self.operations
     }
 
+    /// The design's row.
+    pub(super) fn row(&self) -> &'static Design {
+        Design::find(self.design).expect("a design")
+    }
+
+    /// The longest value that a slot with the longest key holds, where values are in slots.
+    fn value_bytes_max(&self) -> usize {
+        if self.row().index == Index::HopscotchInline { 80 } else { usize::MAX }
+    }
+
     /// What else its seed decides, in words.
     pub fn describe(&self) -> String {
         format!("{:?}", self.circumstances())
@@ -111,7 +122,7 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            value_bytes: one_of(&[40, 40, 200, 6000]) as usize,
+            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max()),
             mixes_reads: one_of(&[0, 0, 1]) == 1,
             kills_client: (fault == 1).then_some(after),
             kills_server: (fault == 2).then_some(after),
@@ -145,7 +156,7 @@ impl FromStr for Scenario {
             )
         };
         let (design, rest) = text.split_once(':').ok_or_else(wrong)?;
-        let design = locus_store::Design::find(design)
+        let design = Design::find(design)
             .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
             .name;
         let numbers: Result<Vec<u64>, _> = rest.split(':').map(str::parse).collect();

@@ -1,8 +1,11 @@
 //! What a server can be told, with defaults that work.
 
-use crate::{Design, StoreError};
+use crate::{Design, Index, StoreError};
 use locus_fabric::PagePolicy;
-use locus_index::VALUE_BYTES_MAX;
+use locus_index::{
+    VALUE_BYTES_MAX,
+    hopscotch::{INLINE_SLOT_BYTES, INLINE_SLOT_BYTES_MAX, NEIGHBOURHOOD, NEIGHBOURHOOD_MAX, Shape},
+};
 use std::fmt;
 
 /// The configuration of a server.
@@ -18,6 +21,10 @@ pub struct ServerConfig {
     pub region_bytes: usize,
     /// The longest value in bytes.
     pub value_bytes_max: usize,
+    /// How many slots a neighbourhood of a hopscotch table has.
+    pub neighbourhood: u32,
+    /// How long the slots of a hopscotch table are that hold keys and values, in bytes: a power of two.
+    pub slot_bytes: usize,
     /// How many clients may be connected at once.
     pub clients_max: usize,
     /// How many requests of one client may be unanswered per core.
@@ -36,6 +43,8 @@ impl Default for ServerConfig {
             memory_bytes: 4 << 30,
             region_bytes: 64 << 20,
             value_bytes_max: 1 << 20,
+            neighbourhood: NEIGHBOURHOOD,
+            slot_bytes: INLINE_SLOT_BYTES,
             clients_max: 1024,
             window: 64,
             pages: PagePolicy::PreferHuge,
@@ -57,6 +66,13 @@ impl ServerConfig {
         within("the number of clients", self.clients_max, 1, 1 << 16)?;
         within("the window", self.window, 1, 256)?;
         within("the first region in bytes", self.region_bytes, 1 << 20, 1 << 30)?;
+        within("the neighbourhood", self.neighbourhood as usize, 2, NEIGHBOURHOOD_MAX as usize)?;
+        if self.design.index == Index::HopscotchInline && self.shape().is_none() {
+            return Err(StoreError::Config(format!(
+                "a slot has a power of two of bytes from 64 to {INLINE_SLOT_BYTES_MAX}, not {}",
+                self.slot_bytes
+            )));
+        }
         let least = self.cores * (self.region_bytes + (4 << 20));
         if self.memory_bytes < least {
             return Err(StoreError::Config(format!(
@@ -65,6 +81,17 @@ impl ServerConfig {
             )));
         }
         Ok(())
+    }
+}
+
+impl ServerConfig {
+    /// What slots are like, in designs with a hopscotch table.
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        match self.design.index {
+            Index::Hopscotch => Shape::out_of_table(self.neighbourhood),
+            Index::HopscotchInline => Shape::inline_slots(self.neighbourhood, self.slot_bytes),
+            Index::Cuckoo | Index::Lossy | Index::Blocked => None,
+        }
     }
 }
 

@@ -1,0 +1,45 @@
+//! Choices in place of those of a design: free combinations.
+
+use anyhow::bail;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use locus_store::{Design, Index, Locus};
+
+/// What is to differ from the design.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Choices {
+    /// What keys are found by, in place of what the design says
+    #[arg(long, value_name = "NAME", value_parser = indexes())]
+    index: Option<Index>,
+    /// Where gets run, in place of where the design says
+    #[arg(long, value_name = "LOCUS", value_parser = loci())]
+    reads: Option<Locus>,
+}
+
+fn indexes() -> impl TypedValueParser<Value = Index> {
+    PossibleValuesParser::new(Index::ALL.map(Index::name))
+        .map(|name| Index::find(&name).expect("one of the possible values"))
+}
+
+fn loci() -> impl TypedValueParser<Value = Locus> {
+    let named = |name: String| Locus::ALL.into_iter().find(|locus| locus.to_string() == name);
+    PossibleValuesParser::new(["client", "server"])
+        .map(move |name| named(name).expect("one of the possible values"))
+}
+
+impl Choices {
+    /// The design with these choices, or why there is none.
+    pub fn instead_of(self, design: &'static Design) -> anyhow::Result<&'static Design> {
+        if self.index.is_none() && self.reads.is_none() {
+            return Ok(design);
+        }
+        let index = self.index.unwrap_or(design.index);
+        let reads = self.reads.unwrap_or(design.reads);
+        match Design::combine(index, reads) {
+            Ok(design) => Ok(design),
+            Err(reason) => bail!("--index {} with --reads {reads}: {reason}", index.name()),
+        }
+    }
+}
