@@ -268,7 +268,7 @@ fn main() -> Result<(), Failure> {
             let shard = hopscotch::Shard::new(&mut ground.owner, shape, directory, every);
             measure(&options, ground, shard, |shard, local, owner, key| {
                 let partition = shard.partition(key.partition());
-                ready(hopscotch::get(local, partition.shape(), &partition.tables(), key, 0, &owner.counters))
+                ready(hopscotch::get(local, partition.shape(), partition.tables(), key, 0, &owner.counters))
                     .map(answered)
             })
         }

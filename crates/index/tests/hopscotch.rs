@@ -50,7 +50,7 @@ impl Table {
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
-        self.partition.delete(&mut self.owner, &Key::new(key, SEED)).unwrap().is_some()
+        self.partition.delete(&mut self.owner, &self.directory, &Key::new(key, SEED)).unwrap().is_some()
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -59,9 +59,9 @@ impl Table {
         tables.current?;
         let entry =
             ready(self.directory.read(&local, PartitionId::new(5).unwrap(), &self.owner.counters)).unwrap();
-        assert_eq!(entry, tables);
+        assert_eq!(entry, *tables);
         let shape = self.partition.shape();
-        match ready(get(&local, shape, &tables, &key, 1, &self.owner.counters)).unwrap() {
+        match ready(get(&local, shape, tables, &key, 1, &self.owner.counters)).unwrap() {
             Answer::Found(found) => Some(found.value().to_vec()),
             Answer::Absent => None,
         }
@@ -120,7 +120,7 @@ proptest! {
         if table.partition.tables().current.is_some() {
             for key in model.keys() {
                 let (before, key) = (memory.reads(), Key::new(key, SEED));
-                let answer = ready(get(&memory, &shape, &table.partition.tables(), &key, 0, &table.owner.counters));
+                let answer = ready(get(&memory, &shape, table.partition.tables(), &key, 0, &table.owner.counters));
                 prop_assert!(matches!(answer, Ok(Answer::Absent)));
                 prop_assert_eq!(memory.reads() - before, 2);
             }
@@ -131,10 +131,11 @@ proptest! {
 /// Fills the table until it is as large as this, and then to so many thousandths; gives the number of keys.
 fn fill(table: &mut Table, rows: u64, permille: u64) -> u32 {
     let mut number = 0u32;
-    while table.partition.rows() < rows || table.partition.records() * 1000 < rows * permille {
+    let at = |table: &Table| table.partition.tables().current.map_or(0, |table| u64::from(table.rows));
+    while at(table) < rows || table.partition.records() * 1000 < rows * permille {
         table.put(&number.to_le_bytes(), b"value").unwrap();
         number += 1;
-        assert!(table.partition.rows() <= rows, "it grew with {number} keys");
+        assert!(at(table) <= rows, "it grew with {number} keys");
     }
     number
 }
@@ -142,14 +143,15 @@ fn fill(table: &mut Table, rows: u64, permille: u64) -> u32 {
 #[test]
 fn a_get_of_a_table_that_is_90_percent_full_takes_at_most_a_tenth_of_a_read_more_than_it_must() {
     for (shape, least) in [(inline(), 1.0), (out_of_table(), 2.0)] {
-        let mut table = Table::new(shape, 16 << 20, 16 << 20);
-        let number = fill(&mut table, 1 << 14, 900);
+        let mut table = Table::new(shape, 1 << 20, 16 << 20);
+        // No room for a larger one, so that it does not grow before it is that full.
+        let number = fill(&mut table, if shape.inline() { 1 << 12 } else { 1 << 14 }, 900);
         let memory = Interleaved::new(&table.owner.arena, |_| ());
         for key in 0..number {
             let bytes = key.to_le_bytes();
             let key = Key::new(&bytes, SEED);
             let answer =
-                ready(get(&memory, &shape, &table.partition.tables(), &key, 0, &table.owner.counters));
+                ready(get(&memory, &shape, table.partition.tables(), &key, 0, &table.owner.counters));
             assert!(matches!(answer, Ok(Answer::Found(_))));
         }
         let reads = memory.reads() as f64 / f64::from(number);
@@ -159,25 +161,57 @@ fn a_get_of_a_table_that_is_90_percent_full_takes_at_most_a_tenth_of_a_read_more
 }
 
 #[test]
-fn every_table_fills_to_nine_tenths_before_it_grows() {
+fn a_table_without_room_to_grow_fills_to_nine_tenths() {
     let mut fills = Vec::new();
-    for table_number in 0..20u32 {
-        let mut table = Table::new(inline(), 4 << 20, 1 << 20);
-        for number in 0u32.. {
-            let (rows, records) = (table.partition.rows(), table.partition.records());
-            table.put(&[table_number.to_le_bytes(), number.to_le_bytes()].concat(), b"").unwrap();
-            if rows != table.partition.rows() && rows >= 256 {
-                fills.push(records as f64 / rows as f64);
-            }
-            if rows == 4096 {
-                break;
-            }
-        }
+    for (table_number, shape) in (0..20u32).zip([inline(), out_of_table()].into_iter().cycle()) {
+        // Room for a table of half a MiB and the one before it, and not for the next.
+        let mut table = Table::new(shape, 1 << 20, 4 << 20);
+        let stored = (0u32..).take_while(|number| {
+            let key = [table_number.to_le_bytes(), number.to_le_bytes()].concat();
+            table.put(&key, b"").is_ok()
+        });
+        let stored = stored.count() as u64;
+        let rows = u64::from(table.partition.tables().current.unwrap().rows);
+        assert_eq!(rows as usize * shape.slot_bytes(), 512 << 10);
+        fills.push(stored as f64 / rows as f64);
     }
     let mean = fills.iter().sum::<f64>() / fills.len() as f64;
     let least = fills.iter().copied().fold(1.0, f64::min);
     println!("{mean:.3} on average, {least:.3} at least");
-    assert!(mean > 0.93 && least > 0.88, "mean {mean:.3}, least {least:.3} of {} growths", fills.len());
+    assert!(mean > 0.92 && least > 0.9, "mean {mean:.3}, least {least:.3}: {fills:?}");
+}
+
+#[test]
+fn a_large_table_moves_slot_by_slot_and_every_key_stays_present() {
+    for shape in [inline(), out_of_table()] {
+        let mut table = Table::new(shape, 16 << 20, 8 << 20);
+        let mut moving = 0;
+        for number in 0..12_000u32 {
+            table.put(&number.to_le_bytes(), &number.to_be_bytes()).unwrap();
+            if table.partition.tables().next.is_some() {
+                moving += 1;
+                let other = number.wrapping_mul(2_654_435_761) % (number + 1);
+                assert_eq!(
+                    table.get(&other.to_le_bytes()),
+                    Some(other.to_be_bytes().to_vec()),
+                    "key {other}"
+                );
+                assert_eq!(table.get(&(number + 1).to_le_bytes()), None);
+            }
+        }
+        assert!(moving > 100, "a large table grew slot by slot only {moving} times");
+        assert!(table.owner.counters.moved_rows.get() > 100, "lookups met MOVED slots");
+        while table.partition.growing() {
+            table.partition.grow(&mut table.owner, &table.directory).unwrap();
+        }
+        for number in 0..12_000u32 {
+            assert_eq!(table.get(&number.to_le_bytes()), Some(number.to_be_bytes().to_vec()), "key {number}");
+        }
+        table.owner.arena.audit();
+        // Only the newest table is left.
+        let usage = table.owner.arena.usage(Purpose::Tables);
+        assert_eq!(usage.requested_bytes as u64, table.partition.rows() * shape.slot_bytes() as u64);
+    }
 }
 
 #[test]
@@ -274,7 +308,7 @@ impl World {
             writes: 0,
             fillers: 1000..1000,
         };
-        for _ in 0..[14, 16, 40, 100][seed as usize % 4] {
+        for _ in 0..[14, 16, 40, 440][seed as usize % 4] {
             world.fill();
         }
         world
@@ -304,7 +338,7 @@ impl World {
                 }
                 self.fill();
             }
-            _ if self.fillers.len() < 300 => (0..self.random.below(4)).for_each(|_| self.fill()),
+            _ if self.fillers.len() < 500 => (0..self.random.below(4)).for_each(|_| self.fill()),
             _ => {}
         }
     }

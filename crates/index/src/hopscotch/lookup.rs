@@ -11,7 +11,8 @@
 //! had before t, none changed in between, and at t no slot of the pass held the key. The pass is enough: at any instant a key that
 //! is present is in the neighbourhood of its first home, or the slot of its first home counts it and it is in that of its
 //! second: it is counted before it goes there, and until it has gone. So where that slot counted none at t, the second
-//! neighbourhood need not be looked at.
+//! neighbourhood need not be looked at. While the partition grows, the neighbourhoods of both tables count: a key is in the
+//! next table only after a slot of its neighbourhoods was marked MOVED, which it stays.
 //!
 //! **Retries are bounded**: a neighbourhood that does not verify in a few READs may be another table's by now
 //! ([`LookupError::Stale`]), and second passes and records that fail count against the caller's limit; beyond it the lookup is
@@ -44,25 +45,22 @@ pub async fn get<'m, M: Memory>(
     counters: &Counters,
 ) -> Result<Answer<M::Bytes<'m>>, LookupError> {
     count(&counters.lookups);
-    let Some(table) = tables.current else { return Err(LookupError::Stale) };
-    let homes = shape.homes(&table, key);
-    let mut search = Search { memory, shape, table, key, counters, retries_left: retries };
+    let Some(current) = tables.current else { return Err(LookupError::Stale) };
+    let mut search = Search { memory, shape, key, counters, retries_left: retries };
     loop {
-        let mut seen = [Seen::default(); 2];
-        let mut looked = 0;
-        while looked == 0 || (looked == 1 && seen[0].away) {
-            match search.probe(homes[looked], &mut seen[looked]).await? {
-                Some(found) => {
+        let mut pass = Pass { seen: [Seen::of(&current); 4], length: 0 };
+        let mut table = current;
+        while let Some(found) = search.look_through(&table, &mut pass).await? {
+            match (found, tables.next) {
+                (Through::Found(found), _) => {
                     memory.current()?;
                     return Ok(Answer::Found(found));
                 }
-                None => looked += 1,
+                (Through::Moved, Some(next)) if table != next => table = next,
+                (Through::Moved, _) => return Err(LookupError::Stale),
             }
         }
-        if !M::INTERLEAVES
-            || planted(Mistake::NoSecondPass)
-            || search.unchanged(&homes[..looked], &seen).await?
-        {
+        if !M::INTERLEAVES || planted(Mistake::NoSecondPass) || search.unchanged(&pass).await? {
             memory.current()?;
             return Ok(Answer::Absent);
         }
@@ -71,39 +69,92 @@ pub async fn get<'m, M: Memory>(
 }
 
 /// A neighbourhood in the first pass, no slot of which held the key.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Seen {
+    table: Table,
+    home: u32,
     versions: [u32; NEIGHBOURHOOD_MAX as usize],
     /// Whether keys whose first home this is are at their second.
     away: bool,
+    /// Whether a slot was marked MOVED.
+    moved: bool,
+}
+
+impl Seen {
+    fn of(table: &Table) -> Self {
+        Self { table: *table, home: 0, versions: [0; _], away: false, moved: false }
+    }
+
+    /// Takes note of a neighbourhood whose slots verified.
+    fn note(&mut self, shape: &Shape, bytes: &[u8]) {
+        for (version, slot) in self.versions.iter_mut().zip(bytes.chunks_exact(shape.slot_bytes()).map(Slot))
+        {
+            *version = slot.meta().version();
+            self.moved |= slot.meta().state() == State::Moved;
+        }
+        self.away = Slot(bytes).meta().away() > 0;
+    }
+}
+
+/// What a first pass went through: one or two neighbourhoods of one or two tables.
+struct Pass {
+    seen: [Seen; 4],
+    length: usize,
+}
+
+/// Why a first pass is not over with a table in which the key is not.
+enum Through<B> {
+    Found(Found<B>),
+    /// What was here may be in the next table.
+    Moved,
 }
 
 struct Search<'m, 'k, M: Memory> {
     memory: &'m M,
     shape: &'k Shape,
-    table: Table,
     key: &'k Key<'k>,
     counters: &'k Counters,
     retries_left: usize,
 }
 
 impl<'m, M: Memory> Search<'m, '_, M> {
+    /// Looks for the key in a table; none if it is not there and nothing has moved on from there.
+    #[inline]
+    async fn look_through(
+        &mut self,
+        table: &Table,
+        pass: &mut Pass,
+    ) -> Result<Option<Through<M::Bytes<'m>>>, LookupError> {
+        let mut moved = false;
+        for home in self.shape.homes(table, self.key) {
+            let seen = &mut pass.seen[pass.length];
+            *seen = Seen { home, ..Seen::of(table) };
+            if let Some(found) = self.probe(seen).await? {
+                return Ok(Some(Through::Found(found)));
+            }
+            pass.length += 1;
+            moved |= seen.moved;
+            if !seen.away {
+                break;
+            }
+        }
+        self.counters.moved_rows.set(self.counters.moved_rows.get() + u64::from(moved));
+        Ok(moved.then_some(Through::Moved))
+    }
+
     /// Looks for the key in a neighbourhood. If it is not there, all slots verified.
     #[inline]
-    async fn probe(
-        &mut self,
-        home: u32,
-        seen: &mut Seen,
-    ) -> Result<Option<Found<M::Bytes<'m>>>, LookupError> {
-        let at = self.shape.slot_at(&self.table, home);
+    async fn probe(&mut self, seen: &mut Seen) -> Result<Option<Found<M::Bytes<'m>>>, LookupError> {
+        let (table, home) = (seen.table, seen.home);
+        let at = self.shape.slot_at(&table, home);
         let (mut unverified, mut unverified_extent) = (0, None);
         loop {
             count(&self.counters.rows_read);
             let bytes = self.memory.read(at, self.shape.read_bytes()).await?;
             let slots = || bytes.chunks_exact(self.shape.slot_bytes()).map(Slot).enumerate();
             let verifies = |index: usize, slot: Slot<'_>| {
-                let at = self.shape.slot_at(&self.table, home + index as u32);
-                !M::TEARS || slot.verifies(at, self.table.epoch) || planted(Mistake::NoRowChecksum)
+                let at = self.shape.slot_at(&table, home + index as u32);
+                !M::TEARS || slot.verifies(at, table.epoch) || planted(Mistake::NoRowChecksum)
             };
             let candidate = slots().find(|(_, slot)| slot.may_hold(self.shape, self.key));
             let whole = match candidate {
@@ -136,21 +187,12 @@ impl<'m, M: Memory> Search<'m, '_, M> {
                 // Freed since, or another key with the same fingerprint: the slot must have changed, or the other slots are
                 // to be looked at.
                 if unverified_extent.replace(meta) == Some(meta) {
-                    return self.collision(home, seen).await;
+                    return self.collision(seen).await;
                 }
                 self.fail()?;
                 continue;
             }
-            let mut moved = false;
-            for (index, slot) in slots() {
-                seen.versions[index] = slot.meta().version();
-                moved |= slot.meta().state() == State::Moved;
-            }
-            seen.away = Slot(&bytes).meta().away() > 0;
-            if moved {
-                count(&self.counters.moved_rows);
-                return Err(LookupError::Stale);
-            }
+            seen.note(self.shape, &bytes);
             return Ok(None);
         }
     }
@@ -174,20 +216,14 @@ impl<'m, M: Memory> Search<'m, '_, M> {
     /// Looks at every slot of a neighbourhood in which a slot with the key's fingerprint stays without its record: two keys of
     /// one fingerprint, as good as never.
     #[cold]
-    async fn collision(
-        &mut self,
-        home: u32,
-        seen: &mut Seen,
-    ) -> Result<Option<Found<M::Bytes<'m>>>, LookupError> {
+    async fn collision(&mut self, seen: &mut Seen) -> Result<Option<Found<M::Bytes<'m>>>, LookupError> {
         count(&self.counters.fingerprint_collisions);
-        let at = self.shape.slot_at(&self.table, home);
+        let at = self.shape.slot_at(&seen.table, seen.home);
         let bytes = self.memory.read(at, self.shape.read_bytes()).await?;
-        for (index, slot) in bytes.chunks_exact(self.shape.slot_bytes()).map(Slot).enumerate() {
-            let at = self.shape.slot_at(&self.table, home + index as u32);
-            if M::TEARS && !slot.verifies(at, self.table.epoch) || slot.meta().state() == State::Moved {
+        for (slot, number) in bytes.chunks_exact(self.shape.slot_bytes()).map(Slot).zip(seen.home..) {
+            if M::TEARS && !slot.verifies(self.shape.slot_at(&seen.table, number), seen.table.epoch) {
                 return Err(LookupError::Stale);
             }
-            seen.versions[index] = slot.meta().version();
             if slot.may_hold(self.shape, self.key) {
                 let extent = slot.extent();
                 count(&self.counters.extents_read);
@@ -204,22 +240,23 @@ impl<'m, M: Memory> Search<'m, '_, M> {
                 }
             }
         }
-        seen.away = Slot(&bytes).meta().away() > 0;
+        seen.note(self.shape, &bytes);
         Ok(None)
     }
 
     /// The second pass: whether all slots are as they were.
-    async fn unchanged(&self, homes: &[u32], seen: &[Seen; 2]) -> Result<bool, LookupError> {
+    async fn unchanged(&self, pass: &Pass) -> Result<bool, LookupError> {
         count(&self.counters.second_passes);
-        for (home, seen) in homes.iter().zip(seen) {
+        for seen in &pass.seen[..pass.length] {
             count(&self.counters.rows_read_again);
-            let at = self.shape.slot_at(&self.table, *home);
+            let at = self.shape.slot_at(&seen.table, seen.home);
             let bytes = self.memory.read(at, self.shape.read_bytes()).await?;
-            for (index, slot) in bytes.chunks_exact(self.shape.slot_bytes()).map(Slot).enumerate() {
-                let at = self.shape.slot_at(&self.table, home + index as u32);
+            let slots = bytes.chunks_exact(self.shape.slot_bytes()).map(Slot);
+            for ((slot, number), version) in slots.zip(seen.home..).zip(seen.versions) {
+                let at = self.shape.slot_at(&seen.table, number);
                 // The version alone would do if it could not be torn.
-                let same = slot.meta().version() == seen.versions[index];
-                if !same || !(slot.verifies(at, self.table.epoch) || planted(Mistake::NoRowChecksum)) {
+                let verifies = slot.verifies(at, seen.table.epoch) || planted(Mistake::NoRowChecksum);
+                if slot.meta().version() != version || !verifies {
                     count(&self.counters.second_passes_failed);
                     return Ok(false);
                 }

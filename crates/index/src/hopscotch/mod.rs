@@ -39,8 +39,8 @@ pub const NEIGHBOURHOOD_MAX: u32 = 16;
 pub const INLINE_SLOT_BYTES: usize = 128;
 /// The longest slot in bytes.
 pub const INLINE_SLOT_BYTES_MAX: usize = 1024;
-/// The fewest slots of a table, which are a power of two.
-pub(crate) const SLOTS_MIN: u32 = 32;
+/// The fewest slots of a table with small neighbourhoods. The number is a power of two in all tables.
+const SLOTS_MIN: u32 = 16;
 
 /// What the slots of a store's hopscotch tables are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,11 @@ impl Shape {
         (self.slot_bytes * self.neighbourhood) as usize
     }
 
+    /// The fewest slots of a table: neighbourhoods of different homes fit.
+    fn slots_min(&self) -> u32 {
+        (2 * self.neighbourhood).next_power_of_two().max(SLOTS_MIN)
+    }
+
     /// The most slots of a table.
     fn slots_max(&self) -> usize {
         Purpose::Tables.bytes_max() / self.slot_bytes()
@@ -128,7 +133,7 @@ mod tests {
     #[test]
     fn homes_differ_and_neighbourhoods_end_with_the_table() {
         let shape = Shape::out_of_table(NEIGHBOURHOOD).unwrap();
-        for rows in [SLOTS_MIN, 64, 1 << 20] {
+        for rows in [shape.slots_min(), 64, 1 << 20] {
             let table = Table { at: Pointer::from_bits(0), rows, epoch: 1 };
             for number in 0u32..10_000 {
                 let [first, second] = shape.homes(&table, &Key::new(&number.to_le_bytes(), 1));

@@ -6,6 +6,7 @@
 
 use super::{
     Shape,
+    growth::Growth,
     place::{Place, Slots},
     slot::{Meta, pointer_word},
 };
@@ -21,7 +22,8 @@ use locus_runtime::mistakes::{Mistake, planted};
 pub struct Partition {
     pub(super) id: PartitionId,
     pub(super) shape: Shape,
-    pub(super) table: Option<Table>,
+    pub(super) tables: Tables,
+    pub(super) growth: Option<Growth>,
     records: u64,
     version: u64,
 }
@@ -52,7 +54,7 @@ impl Content<'_> {
 impl Partition {
     /// A partition without keys, and without a table until the first put.
     pub fn new(id: PartitionId, shape: Shape) -> Self {
-        Self { id, shape, table: None, records: 0, version: 0 }
+        Self { id, shape, tables: Tables::default(), growth: None, records: 0, version: 0 }
     }
 
     /// How many keys are present.
@@ -61,13 +63,13 @@ impl Partition {
     }
 
     /// Where a lookup begins; the same as in the directory.
-    pub fn tables(&self) -> Tables {
-        Tables { current: self.table, next: None }
+    pub fn tables(&self) -> &Tables {
+        &self.tables
     }
 
-    /// How many slots the table has.
+    /// How many slots the newest table has.
     pub fn rows(&self) -> u64 {
-        self.table.map_or(0, |table| table.rows.into())
+        self.tables.next.or(self.tables.current).map_or(0, |table| table.rows.into())
     }
 
     /// What slots are like.
@@ -88,10 +90,7 @@ impl Partition {
         if self.shape.inline() && bytes > limit {
             return Err(MutationError::Inline { bytes, limit });
         }
-        let table = match self.table {
-            Some(table) => table,
-            None => self.create(owner, directory)?,
-        };
+        let table = self.table_for(owner, directory, key)?;
         let content = match self.shape.inline() {
             true => Content::Inline(key, value, self.version + 1),
             false => Content::Pointer(key, owner.write_record(self.version + 1, key, value)?),
@@ -117,6 +116,7 @@ impl Partition {
                     }
                 })?;
                 self.records += 1;
+                self.grow_if_full(owner);
             }
         }
         self.version += 1;
@@ -147,10 +147,14 @@ impl Partition {
     pub fn delete<R: Region>(
         &mut self,
         owner: &mut Owner<R>,
+        directory: &Directory,
         key: &Key<'_>,
     ) -> Result<Option<u64>, MutationError> {
         check_lengths(key.bytes(), &[])?;
-        let Some(table) = self.table else { return Ok(None) };
+        if self.tables.current.is_none() {
+            return Ok(None);
+        }
+        let table = self.table_for(owner, directory, key)?;
         let slots = Slots { shape: &self.shape, table: &table };
         let Some((place, away)) = find(slots, owner, key) else { return Ok(None) };
         let extent = (!self.shape.inline()).then(|| slots.slot(owner, place.slot).extent());

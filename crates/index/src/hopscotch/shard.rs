@@ -13,6 +13,8 @@ pub struct Shard {
     directory: Directory,
     shape: Shape,
     partitions: Vec<Partition>,
+    /// Partitions that may be growing, by number.
+    growing: Vec<usize>,
 }
 
 impl Shard {
@@ -26,9 +28,9 @@ impl Shard {
         let all = || (0..PARTITIONS).filter_map(PartitionId::new);
         let partitions: Vec<_> = all().map(|id| Partition::new(id, shape)).collect();
         for partition in all().filter(|&id| owns(id)) {
-            directory.publish(owner, partition, &partitions[partition.index()].tables());
+            directory.publish(owner, partition, partitions[partition.index()].tables());
         }
-        Self { directory, shape, partitions }
+        Self { directory, shape, partitions, growing: Vec::new() }
     }
 
     /// A partition.
@@ -50,7 +52,7 @@ impl<R: Region> crate::Shard<R> for Shard {
             let tables = self.partitions[key.partition().index()].tables();
             // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
             match tables.current {
-                Some(_) => Some(get(memory, &self.shape, &tables, key, 1, &owner.counters).await),
+                Some(_) => Some(get(memory, &self.shape, tables, key, 1, &owner.counters).await),
                 None => Some(Ok(Answer::Absent)),
             }
         });
@@ -71,15 +73,28 @@ impl<R: Region> crate::Shard<R> for Shard {
         key: &Key<'_>,
         value: &[u8],
     ) -> Result<PutOutcome, MutationError> {
-        self.partitions[key.partition().index()].put(owner, &self.directory, key, value)
+        let number = key.partition().index();
+        let partition = &mut self.partitions[number];
+        let was_growing = partition.growing();
+        let put = partition.put(owner, &self.directory, key, value);
+        if partition.growing() && !was_growing {
+            self.growing.push(number);
+        }
+        put
     }
 
     fn delete(&mut self, owner: &mut Owner<R>, key: &Key<'_>) -> Result<Option<u64>, MutationError> {
-        self.partitions[key.partition().index()].delete(owner, key)
+        self.partitions[key.partition().index()].delete(owner, &self.directory, key)
     }
 
-    fn grow(&mut self, _: &mut Owner<R>) -> bool {
-        false
+    fn grow(&mut self, owner: &mut Owner<R>) -> bool {
+        let Some(&number) = self.growing.last() else { return false };
+        let partition = &mut self.partitions[number];
+        // Without room it waits for the next mutation.
+        if !partition.growing() || partition.grow(owner, &self.directory).is_err() {
+            self.growing.pop();
+        }
+        true
     }
 
     fn records(&self, _: &Owner<R>) -> u64 {

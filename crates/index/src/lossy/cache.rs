@@ -3,17 +3,15 @@
 use super::{
     BUCKET_BYTES, Layout,
     bucket::{Entry, entries, tag},
-    get,
+    lookup::batch,
 };
 use crate::{
-    Answer, Found, Key, MutationError, Owner, PutOutcome, Shard, Wanted, check_lengths,
+    Found, Key, MutationError, Owner, PutOutcome, Shard, Wanted, check_lengths,
     counters::count,
     record::{Record, record_bytes},
-    shard::LANES,
 };
 use locus_fabric::Region;
-use locus_memory::{Local, Memory, RegionId};
-use locus_runtime::interleave;
+use locus_memory::{Local, RegionId};
 
 /// An entry whose item was overwritten long ago must be gone before positions come round again, 2^44 units later: one bucket
 /// is looked at with every so many puts, so that each is within 2^38 puts, of two units at least.
@@ -94,35 +92,9 @@ impl<R: Region> Shard<R> for Cache {
         &'m self,
         owner: &'m Owner<R>,
         wanted: &[Option<Wanted<'_>>],
-        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+        found: impl FnMut(usize, Option<Found<&'m [u8]>>),
     ) {
-        let memory = &owner.arena.prefetched();
-        let lookups = wanted.iter().map(|wanted| async move {
-            let Wanted { key, get: wanted } = wanted.as_ref()?;
-            if !wanted {
-                memory.prefetch(self.layout.bucket_at(key), BUCKET_BYTES);
-                return None;
-            }
-            Some(get(memory, &self.layout, key, &owner.counters).await)
-        });
-        interleave(LANES, lookups, |place, answer| match answer {
-            Some(Ok(Answer::Found(record))) => {
-                let local = owner.arena.local();
-                let bytes = local.slice(record.extent.at, record.bytes.len()).expect("what was just read");
-                found(
-                    place,
-                    Some(Found {
-                        bytes,
-                        extent: record.extent,
-                        value: record.value,
-                        version: record.version,
-                    }),
-                );
-            }
-            Some(Ok(Answer::Absent)) => found(place, None),
-            Some(Err(error)) => unreachable!("a lookup of the owner failed: {error}"),
-            None => {}
-        });
+        batch(owner, &self.layout, wanted, found);
     }
 
     fn put(

@@ -12,7 +12,7 @@ use locus_fabric::{
 };
 use locus_history::{Action, History, Limits, Operation, Outcome, Recorder, Verdict, check, minimise};
 use locus_runtime::{channel, thread, world};
-use locus_store::{Client, Design, Server, ServerConfig, StoreError};
+use locus_store::{Client, Design, Index, Server, ServerConfig, StoreError};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -274,8 +274,12 @@ fn serve(design: &'static Design, cores: usize) -> SimProcess {
         let config = ServerConfig {
             design,
             cores,
-            // A cache takes all that it may take at once.
-            memory_bytes: if design.index.forgets() { cores * (8 << 20) } else { 64 << 20 },
+            // A cache takes all that it may take, or its table, at once.
+            memory_bytes: match design.index {
+                Index::Lossy => cores * (8 << 20),
+                Index::Blocked => cores * (5 << 20),
+                _ => 64 << 20,
+            },
             region_bytes: 1 << 20,
             ..ServerConfig::default()
         };
