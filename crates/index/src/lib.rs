@@ -39,7 +39,7 @@ pub enum Answer<B> {
 pub struct Found<B> {
     /// The record's bytes.
     pub bytes: B,
-    /// The record's extent, as the index points to it.
+    /// The record's extent, as the index points to it; without meaning where the record is in a table.
     pub extent: Extent,
     /// Where among the bytes the value is.
     pub value: Range<usize>,

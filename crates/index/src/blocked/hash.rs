@@ -6,21 +6,18 @@
 use super::{
     BUCKET_BYTES, PLACES,
     bucket::{Bucket, Place},
-    bucket_at, get,
+    bucket_at,
+    lookup::batch,
 };
 use crate::{
-    Answer, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Shard, Wanted,
-    check_lengths,
+    Found, Key, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Shard, Wanted, check_lengths,
     counters::count,
     cuckoo::{Table, Tables},
     directory::Directory,
 };
 use locus_fabric::Region;
 use locus_memory::{Pointer, RegionId};
-use locus_runtime::{
-    interleave,
-    mistakes::{Mistake, planted},
-};
+use locus_runtime::mistakes::{Mistake, planted};
 
 /// A table of buckets: all of a core's keys.
 pub struct Hash {
@@ -79,23 +76,9 @@ impl<R: Region> Shard<R> for Hash {
         &'m self,
         owner: &'m Owner<R>,
         wanted: &[Option<Wanted<'_>>],
-        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+        found: impl FnMut(usize, Option<Found<&'m [u8]>>),
     ) {
-        let memory = &owner.arena.prefetched();
-        // What is to be changed is looked up, too: a put reads the records of its bucket with the same fingerprint.
-        let lookups = wanted.iter().map(|wanted| async move {
-            let key = &wanted.as_ref()?.key;
-            Some(get(memory, &self.table, key, 0, &owner.counters).await)
-        });
-        interleave(LANES, lookups, |place, answer| match answer {
-            _ if !wanted[place].is_some_and(|wanted| wanted.get) => {}
-            Some(Ok(Answer::Found(Found { extent, value, version, .. }))) => {
-                let bytes = owner.arena.local().slice(extent.at, extent.bytes).expect("what was just read");
-                found(place, Some(Found { bytes, extent, value, version }));
-            }
-            Some(Ok(Answer::Absent)) | None => found(place, None),
-            Some(Err(error)) => unreachable!("a lookup of the owner failed: {error}"),
-        });
+        batch(owner, &self.table, wanted, found);
     }
 
     fn put(

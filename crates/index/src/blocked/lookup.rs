@@ -6,11 +6,15 @@
 //! asks the owner.
 
 use super::{
-    BUCKET_BYTES,
+    BUCKET_BYTES, PLACES,
     bucket::{Bucket, Place},
     bucket_at,
 };
-use crate::{Answer, Counters, Found, Key, LookupError, counters::count, cuckoo::Table, record::Record};
+use crate::{
+    Answer, Counters, Found, Key, LANES, LookupError, Owner, Wanted, counters::count, cuckoo::Table,
+    record::Record,
+};
+use locus_fabric::{Prefetches, Region};
 use locus_memory::{Memory, checksum};
 use locus_runtime::mistakes::{Mistake, planted};
 
@@ -61,5 +65,45 @@ pub async fn get<'m, M: Memory>(
         }
         memory.current()?;
         return Ok(Answer::Absent);
+    }
+}
+
+/// Looks a batch up in stages, as [`crate::Shard::get_batch`] says. What is to be changed is looked up, too: a put reads the
+/// record with the key's fingerprint.
+#[inline]
+pub(super) fn batch<'m, R: Region>(
+    owner: &'m Owner<R>,
+    table: &Table,
+    wanted: &[Option<Wanted<'_>>],
+    mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+) {
+    let (local, counters) = (owner.arena.local(), &owner.counters);
+    let mut ahead = Prefetches::within(owner.arena.region_bytes());
+    for Wanted { key, .. } in wanted.iter().flatten() {
+        ahead.push(local.ahead(bucket_at(table, key), BUCKET_BYTES));
+    }
+    ahead.start();
+    let mut extents = [[None; PLACES]; LANES];
+    for (extents, wanted) in extents.iter_mut().zip(wanted) {
+        let Some(Wanted { key, .. }) = wanted else { continue };
+        count(&counters.lookups);
+        count(&counters.rows_read);
+        let bytes = owner.bytes(bucket_at(table, key), BUCKET_BYTES);
+        let (bucket, _) = Bucket::unverified(bytes).expect("64 bytes");
+        *extents = bucket.places.map(|place| place.extent_of(key));
+        for extent in extents.iter().flatten() {
+            ahead.push(local.ahead(extent.at, extent.bytes));
+        }
+    }
+    ahead.start();
+    for (place, (extents, wanted)) in extents.iter().zip(wanted).enumerate() {
+        let Some(Wanted { key, get: true }) = wanted else { continue };
+        let record = extents.iter().flatten().find_map(|&extent| {
+            count(&counters.extents_read);
+            let bytes = owner.bytes(extent.at, extent.bytes);
+            let Record { key: its, value, version } = Record::parse(bytes)?;
+            (its == key.bytes()).then_some(Found { bytes, extent, value, version })
+        });
+        found(place, record);
     }
 }

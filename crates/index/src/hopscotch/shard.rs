@@ -1,11 +1,15 @@
-//! The partitions of a core, each with its own table. A batch is looked up interleaved over prefetched memory.
+//! The partitions of a core, each with its own table.
+//!
+//! A batch is looked up in stages; what these leave (keys at their second home, growth, misses) goes through the whole lookup,
+//! interleaved.
 
-use super::{Partition, Shape, get};
+use super::{Partition, Shape, get, slot::Slot};
 use crate::{
-    Answer, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
-    directory::Directory,
+    Answer, Extent, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
+    counters::count, directory::Directory, record::Record,
 };
-use locus_fabric::Region;
+use locus_fabric::{Prefetches, Region};
+use locus_memory::{Memory, Pointer};
 use locus_runtime::interleave;
 
 /// All partitions by number; those of other cores stay empty.
@@ -33,6 +37,29 @@ impl Shard {
         Self { directory, shape, partitions, growing: Vec::new() }
     }
 
+    /// The record of a slot of our own that may hold a key, if it does.
+    #[inline]
+    fn record<'m, R: Region>(
+        &self,
+        owner: &'m Owner<R>,
+        slot: Slot<'m>,
+        key: &Key<'_>,
+    ) -> Option<Found<&'m [u8]>> {
+        let found = if self.shape.inline() {
+            let (_, value, version) = slot.record()?;
+            let extent = Extent { at: Pointer::from_bits(0), bytes: slot.0.len(), checksum: 0 };
+            Found { bytes: slot.0, extent, value, version }
+        } else {
+            let extent = slot.extent();
+            count(&owner.counters.extents_read);
+            let bytes = owner.bytes(extent.at, extent.bytes);
+            let Record { key: its, value, version } = Record::parse(bytes)?;
+            (its == key.bytes()).then_some(Found { bytes, extent, value, version })?
+        };
+        count(&owner.counters.lookups);
+        Some(found)
+    }
+
     /// A partition.
     pub fn partition(&self, id: PartitionId) -> &Partition {
         &self.partitions[id.index()]
@@ -46,24 +73,61 @@ impl<R: Region> crate::Shard<R> for Shard {
         wanted: &[Option<Wanted<'_>>],
         mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
     ) {
-        let memory = &owner.arena.prefetched();
-        let lookups = wanted.iter().map(|wanted| async move {
-            let key = &wanted.as_ref()?.key;
-            let tables = self.partitions[key.partition().index()].tables();
+        let (local, counters) = (owner.arena.local(), &owner.counters);
+        let mut ahead = Prefetches::within(owner.arena.region_bytes());
+        let mut homes = [None; LANES];
+        for (home, wanted) in homes.iter_mut().zip(wanted) {
+            let Some(Wanted { key, .. }) = wanted else { continue };
+            let Some(table) = self.partition(key.partition()).tables().current else { continue };
+            let at = self.shape.first_at(&table, key);
+            ahead.push(local.ahead(at, self.shape.read_bytes()));
+            *home = Some(at);
+        }
+        ahead.start();
+        // What the slot with the key, or with its fingerprint, says.
+        let mut hits = [None; LANES];
+        for ((hit, home), wanted) in hits.iter_mut().zip(&homes).zip(wanted) {
+            let (Some(at), Some(Wanted { key, .. })) = (home, wanted) else { continue };
+            count(&counters.rows_read);
+            let slots = owner.bytes(*at, self.shape.read_bytes()).chunks_exact(self.shape.slot_bytes());
+            let Some(slot) = slots.map(Slot).find(|slot| slot.may_hold(&self.shape, key)) else { continue };
+            *hit = Some(slot);
+            if !self.shape.inline() {
+                ahead.push(local.ahead(slot.extent().at, slot.extent().bytes));
+            }
+        }
+        ahead.start();
+        let mut left = [const { None }; LANES];
+        let mut count_left = 0;
+        for (place, (hit, wanted)) in hits.into_iter().zip(wanted).enumerate() {
+            let Some(Wanted { key, get: true }) = wanted else { continue };
+            match hit.and_then(|slot| self.record(owner, slot, key)) {
+                Some(record) => found(place, Some(record)),
+                None => {
+                    left[count_left] = Some((place, key));
+                    count_left += 1;
+                }
+            }
+        }
+        let (memory, left) = (&owner.arena.prefetched(), &left[..count_left]);
+        let lookups = left.iter().flatten().map(|(_, key)| async move {
+            let tables = self.partition(key.partition()).tables();
             // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
             match tables.current {
-                Some(_) => Some(get(memory, &self.shape, tables, key, 1, &owner.counters).await),
-                None => Some(Ok(Answer::Absent)),
+                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
+                None => Ok(Answer::Absent),
             }
         });
-        interleave(LANES, lookups, |place, answer| match answer {
-            _ if !wanted[place].is_some_and(|wanted| wanted.get) => {}
-            Some(Ok(Answer::Found(Found { extent, value, version, .. }))) => {
-                let bytes = owner.arena.local().slice(extent.at, extent.bytes).expect("what was just read");
-                found(place, Some(Found { bytes, extent, value, version }));
+        interleave(LANES, lookups, |number, answer| {
+            let Some((place, _)) = left[number] else { return };
+            match answer {
+                Ok(Answer::Found(Found { extent, value, version, .. })) => {
+                    let bytes = owner.bytes(extent.at, extent.bytes);
+                    found(place, Some(Found { bytes, extent, value, version }));
+                }
+                Ok(Answer::Absent) => found(place, None),
+                Err(error) => unreachable!("a lookup of the owner failed: {error}"),
             }
-            Some(Ok(Answer::Absent)) | None => found(place, None),
-            Some(Err(error)) => unreachable!("a lookup of the owner failed: {error}"),
         });
     }
 
