@@ -70,7 +70,6 @@ mistakes! {
     the_memory_of_a_dead_server: DeadServerBelieved, "pilaf", History, 2000;
     no_checksum_of_buckets: NoBucketChecksum, "blocked-at-client", LostExtent, 500;
     a_displacement_that_clears_first: DisplacementClearsFirst, "hopscotch-inline-at-client", History, 3000;
-    no_second_pass_of_neighbourhoods: NoSecondPass, "hopscotch-inline-at-client", History, 3000;
     no_checksum_of_inline_slots: NoRowChecksum, "hopscotch-inline-at-client", History, 1000;
     a_slot_left_unmarked_by_growth: GrowthLeavesRowUnmarked, "hopscotch-at-client", History, 1000;
 }

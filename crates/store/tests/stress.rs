@@ -20,8 +20,10 @@ use std::{
 };
 
 const HOT: usize = 6;
-/// The changes of each hot key.
+/// The changes of each hot key, where tables are to grow.
 const CHANGES: u64 = 10_000;
+/// The same where they are not: the simulator's worlds see to that.
+const FEW_CHANGES: u64 = 2_000;
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
@@ -45,12 +47,10 @@ fn enlist<N: Nic>(trials: &mut Vec<Trial>, provider: &str, open: fn() -> N) {
             every_answer(nic, "pilaf", 100, &reached);
         }),
         ("hopscotch_every_answer_is_one_that_the_key_had_meanwhile", |nic| {
-            let reached = ["second_passes", "stale_entries", "extents_unverified", "moved_rows"];
-            every_answer(nic, "hopscotch-at-client", 100, &reached);
+            every_answer(nic, "hopscotch-at-client", 0, &["second_passes", "extents_unverified"]);
         }),
         ("hopscotch_inline_every_answer_is_one_that_the_key_had_meanwhile", |nic| {
-            let reached = ["second_passes", "stale_entries", "rows_unverified", "moved_rows"];
-            every_answer(nic, "hopscotch-inline-at-client", 100, &reached);
+            every_answer(nic, "hopscotch-inline-at-client", 0, &["second_passes", "rows_unverified"]);
         }),
         ("blocked_every_answer_is_one_that_the_key_had_meanwhile", |nic| {
             every_answer(nic, "blocked-at-client", 0, &["rows_unverified", "extents_unverified"]);
@@ -116,6 +116,8 @@ struct Served<'a, N: Nic> {
     server: Server<N>,
     /// Whether values are in slots, and so must be short.
     inline: bool,
+    /// How many changes each hot key has.
+    changes: u64,
 }
 
 fn client<N: Nic>(served: &Served<N>, reads: Option<Locus>, retries: usize) -> Client<N> {
@@ -125,7 +127,7 @@ fn client<N: Nic>(served: &Served<N>, reads: Option<Locus>, retries: usize) -> C
 
 fn write<N: Nic>(served: &Served<N>, hot: &[Hot], from: usize) {
     let client = client(served, None, 32);
-    for change in 1..=CHANGES {
+    for change in 1..=served.changes {
         for number in (from..HOT).step_by(2) {
             hot[number].begun.store(change, SeqCst);
             if deletes(change) {
@@ -181,7 +183,8 @@ fn every_answer<N: Nic>(nic: &N, design: &str, growths_least: u64, reached: &[&s
         ..ServerConfig::default()
     };
     let inline = design.index == Index::HopscotchInline;
-    let served = &Served { nic, server: Server::start(nic, config).unwrap(), inline };
+    let changes = if growths_least > 0 { CHANGES } else { FEW_CHANGES };
+    let served = &Served { nic, server: Server::start(nic, config).unwrap(), inline, changes };
     let (hot, done) = (<[Hot; HOT]>::default(), AtomicBool::new(false));
     let seen = thread::scope(|scope| {
         let writers = [0, 1].map(|from| {
@@ -227,7 +230,7 @@ fn every_answer<N: Nic>(nic: &N, design: &str, growths_least: u64, reached: &[&s
 fn a_large_value<N: Nic>(nic: &N) {
     const BYTES: usize = 256 << 10;
     let config = ServerConfig { memory_bytes: 256 << 20, ..ServerConfig::default() };
-    let served = &Served { nic, server: Server::start(nic, config).unwrap(), inline: false };
+    let served = &Served { nic, server: Server::start(nic, config).unwrap(), inline: false, changes: 0 };
     let writer = client(served, None, 32);
     writer.block_on(writer.put(b"large", &vec![0; BYTES])).unwrap();
     let done = AtomicBool::new(false);
