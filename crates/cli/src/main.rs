@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod choices;
 mod connect;
 mod designs;
 mod history;

@@ -1,13 +1,13 @@
 //! `locus serve`: a server, until it is told to stop.
 
-use crate::{Outcome, connect::default_address, output::aligned, size, token};
+use crate::{Outcome, choices::Choices, connect::default_address, output::aligned, size, token};
 use anyhow::Context;
 use clap::{
     Args,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 use locus::{DESIGNS, Design, PagePolicy, Server, ServerConfig};
-use locus_rpc::{Pair, Way};
+use locus_store::combinations;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -24,17 +24,14 @@ Examples:
   locus serve
   locus serve --design pilaf-vo --listen shm:/tmp/locus.sock --cores 2 --memory 16GiB
   locus serve --design pilaf-vo --request uc-write --reply ud-send
+  locus serve --design pilaf-vo --index lossy --memory 2GiB
   locus serve --token-file ~/.locus-token     (then: locus get --token-file ~/.locus-token KEY)")]
 pub struct ServeArgs {
     /// Which design; `locus designs` explains them
     #[arg(long, value_name = "NAME", default_value = "pilaf", value_parser = designs())]
     design: &'static Design,
-    /// How requests travel, in place of what the design says, such as rc-write or ud-send
-    #[arg(long, value_name = "WAY")]
-    request: Option<Way>,
-    /// How replies travel, in place of what the design says
-    #[arg(long, value_name = "WAY")]
-    reply: Option<Way>,
+    #[command(flatten)]
+    choices: Choices,
     /// Where to listen; may be given several times
     /// [default: shm:$XDG_RUNTIME_DIR/locus.sock, or shm:/tmp/locus-UID.sock without that]
     #[arg(long, value_name = "ADDR")]
@@ -48,6 +45,12 @@ pub struct ServeArgs {
     /// The longest value
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
     value_bytes_max: usize,
+    /// How many slots a neighbourhood of a hopscotch table has
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().neighbourhood)]
+    neighbourhood: u32,
+    /// How long the slots of a hopscotch table are that hold keys and values: a power of two
+    #[arg(long, value_name = "BYTES", default_value_t = ServerConfig::default().slot_bytes)]
+    slot_bytes: usize,
     /// How many clients may be connected at once
     #[arg(long, value_name = "N", default_value_t = ServerConfig::default().clients_max)]
     clients_max: usize,
@@ -63,12 +66,15 @@ pub struct ServeArgs {
 }
 
 fn designs() -> impl TypedValueParser<Value = &'static Design> {
-    let names = DESIGNS.iter().map(|design| PossibleValue::new(design.name).help(design.summary));
-    PossibleValuesParser::new(names).map(|name| Design::find(&name).expect("one of the possible values"))
+    let rows = DESIGNS.iter().map(|design| PossibleValue::new(design.name).help(design.summary));
+    let others = combinations().iter().map(|design| PossibleValue::new(design.name).hide(true));
+    PossibleValuesParser::new(rows.chain(others))
+        .map(|name| Design::find(&name).expect("one of the possible values"))
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub fn run(arguments: ServeArgs) -> anyhow::Result<Outcome> {
+pub fn run(mut arguments: ServeArgs) -> anyhow::Result<Outcome> {
+    arguments.design = arguments.choices.instead_of(arguments.design)?;
     // Taken before anything is made that a signal should clean up.
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -100,11 +106,12 @@ fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
     let share = arguments.memory / arguments.cores.max(1) / 4;
     ServerConfig {
         design: arguments.design,
-        pair: Some(pair(arguments)),
         cores: arguments.cores,
         memory_bytes: arguments.memory,
         region_bytes: share.clamp(1 << 20, defaults.region_bytes),
         value_bytes_max: arguments.value_bytes_max,
+        neighbourhood: arguments.neighbourhood,
+        slot_bytes: arguments.slot_bytes,
         clients_max: arguments.clients_max,
         window: arguments.window,
         pages: if arguments.small_pages { PagePolicy::Base } else { PagePolicy::PreferHuge },
@@ -112,16 +119,11 @@ fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
     }
 }
 
-fn pair(arguments: &ServeArgs) -> Pair {
-    let Pair { request, reply } = arguments.design.pair();
-    Pair { request: arguments.request.unwrap_or(request), reply: arguments.reply.unwrap_or(reply) }
-}
-
 fn describe(arguments: &ServeArgs, server: &Server, token_made: bool) -> String {
     let statistics = server.stats();
     let design = arguments.design;
     let mut rows = vec![("design", format!("{}: {}", design.name, design.summary))];
-    rows.push(("channels", pair(arguments).to_string()));
+    rows.push(("channels", design.pair().to_string()));
     rows.extend(server.addresses().iter().map(|address| ("address", address.clone())));
     rows.push(("cores", arguments.cores.to_string()));
     rows.push((

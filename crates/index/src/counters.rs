@@ -46,6 +46,12 @@ counters! {
     entries_unverified,
     /// Entries of a table kicked out to another of their places.
     kick_outs,
+    /// Entries of a hopscotch table that moved within their neighbourhood.
+    displacements,
+    /// Keys that a full bucket lost for a new one.
+    bucket_evictions,
+    /// Items of a circular log that newer ones were written over.
+    log_overwrites,
     /// Growths of a table begun.
     growths,
     /// Rows moved to a larger table.

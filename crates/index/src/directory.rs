@@ -8,7 +8,7 @@
 use crate::{
     Counters, LookupError, Owner, PARTITIONS, PartitionId,
     counters::count,
-    cuckoo::{ROWS_MAX, ROWS_MIN, Table, Tables},
+    cuckoo::{ROWS_MIN, Table, Tables},
 };
 use locus_fabric::Region;
 use locus_memory::{Memory, Pointer, RegionId, checksum_entry};
@@ -92,7 +92,7 @@ fn encode(tables: &Tables) -> [u64; 7] {
 fn decode(words: &[u64; 7]) -> Option<Tables> {
     let table = |at: u64, rows: u64, epoch| match rows {
         0 => Some(None),
-        rows if (ROWS_MIN as u64..=ROWS_MAX as u64).contains(&rows) => {
+        rows if (ROWS_MIN as u64..=u32::MAX.into()).contains(&rows) => {
             Some(Some(Table { at: Pointer::from_bits(at), rows: rows as u32, epoch }))
         }
         _ => None,

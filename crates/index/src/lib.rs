@@ -4,18 +4,24 @@
 //! a server's local one. Mutations run at the owner alone, through the arena's writer.
 #![forbid(unsafe_code)]
 
+pub mod blocked;
 mod counters;
 pub mod cuckoo;
 pub mod directory;
+pub mod hopscotch;
 mod key;
 mod limbo;
+pub mod lossy;
 mod owner;
 mod record;
+mod shard;
 
 pub use counters::Counters;
 pub use key::{Key, PARTITIONS, PartitionId};
+pub(crate) use owner::check_lengths;
 pub use owner::{MutationError, Owner};
 pub use record::{Extent, HEADER_BYTES, KEY_BYTES_MAX, Record, VALUE_BYTES_MAX, record_bytes};
+pub use shard::{LANES, PutOutcome, Shard, Wanted};
 
 use std::ops::Range;
 
@@ -33,7 +39,7 @@ pub enum Answer<B> {
 pub struct Found<B> {
     /// The record's bytes.
     pub bytes: B,
-    /// The record's extent, as the index points to it.
+    /// The record's extent, as the index points to it; without meaning where the record is in a table.
     pub extent: Extent,
     /// Where among the bytes the value is.
     pub value: Range<usize>,

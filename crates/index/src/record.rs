@@ -58,6 +58,14 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// How long the record with this beginning is, if it is one.
+    pub(crate) fn bytes(beginning: &[u8]) -> Option<usize> {
+        let head = beginning.first_chunk::<HEADER_BYTES>()?;
+        let value = u32::from_le_bytes(head[8..12].try_into().expect("4 bytes")) as usize;
+        let key = usize::from(u16::from_le_bytes([head[12], head[13]]));
+        Some(record_bytes(key, value))
+    }
+
     /// Reads a record, or says that these bytes are none: the lengths are checked against the bytes.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {

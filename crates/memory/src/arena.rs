@@ -111,6 +111,14 @@ impl<R: Region> Arena<R> {
 
     /// Adds a region, of which the arena is the only writer from now on.
     pub fn add_region(&mut self, id: RegionId, region: R, purpose: Purpose) -> Result<(), AddRegionError> {
+        let bytes = region.bytes();
+        self.add_whole_region(id, region)?;
+        self.extents[purpose as usize].add_region(id, bytes);
+        Ok(())
+    }
+
+    /// Adds a region that is one object as long as it lives, such as a circular log: nothing is allocated from it.
+    pub fn add_whole_region(&mut self, id: RegionId, region: R) -> Result<(), AddRegionError> {
         if self.region(id).is_some() {
             return Err(AddRegionError::Taken(id));
         }
@@ -123,7 +131,6 @@ impl<R: Region> Arena<R> {
         if self.regions.len() <= id.index() {
             self.regions.resize_with(id.index() + 1, || None);
         }
-        self.extents[purpose as usize].add_region(id, region.bytes());
         self.region_bytes += region.bytes();
         self.regions[id.index()] = Some(region);
         Ok(())

@@ -49,6 +49,19 @@ pub fn checksum_entry(words: [u64; 7], location: Pointer, epoch: u64) -> u64 {
     never_zero(eight_words(&[a, b, c, d, e, f, g, place(location, epoch)]))
 }
 
+/// The checksum of a slot of a table that holds more than a row: over `body`, which is whole blocks of 16 bytes and 8 bytes
+/// more; like [`checksum_row`].
+///
+/// # Panics
+/// When the body has another length.
+#[inline]
+pub fn checksum_slot(body: &[u8], location: Pointer, epoch: u64) -> u64 {
+    let (blocks, last) = body.split_last_chunk::<8>().expect("8 bytes at least");
+    assert!(blocks.len().is_multiple_of(16), "a body of {} bytes", body.len());
+    let (sum, last) = (checksum(blocks), u64::from_le_bytes(*last));
+    never_zero(four_words(sum, last, place(location, epoch), body.len() as u64))
+}
+
 /// The CRC-64/NVME of four words, each little-endian. Apart, so that they travel in registers.
 #[inline]
 fn four_words(a: u64, b: u64, c: u64, d: u64) -> u64 {
@@ -433,6 +446,23 @@ mod tests {
             for (location, epoch) in [(here, epoch.wrapping_add(later)), (there, epoch.wrapping_add(later))] {
                 proptest::prop_assert_ne!(sum, checksum_row(words, Pointer::from_bits(location), epoch));
             }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_slot_shows_and_so_do_its_place_and_epoch() {
+        for length in [24, 56, 120, 504] {
+            let mut body: Vec<u8> = (0..length as u32).map(|byte| (byte * 7) as u8).collect();
+            let sum = checksum_slot(&body, pointer(1, 4096), 9);
+            assert_ne!(sum, checksum_slot(&body, pointer(1, 4096 + length + 8), 9));
+            assert_ne!(sum, checksum_slot(&body, pointer(1, 4096), 10));
+            for bit in 0..length * 8 {
+                body[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(sum, checksum_slot(&body, pointer(1, 4096), 9), "bit {bit} of {length} bytes");
+                body[bit / 8] ^= 1 << (bit % 8);
+            }
+            body.fill(0);
+            assert_ne!(checksum_slot(&body, pointer(1, 4096), 9), 0);
         }
     }
 

@@ -22,7 +22,7 @@ mod writer;
 
 pub use arena::{AddRegionError, AllocateError, Arena, Purpose};
 pub use buffers::{Buffer, BufferPool};
-pub use checksum::{checksum, checksum_entry, checksum_row};
+pub use checksum::{checksum, checksum_entry, checksum_row, checksum_slot};
 pub use extents::{ClassUsage, Usage};
 pub use local::Local;
 pub use pointer::{Pointer, RegionId};

@@ -28,11 +28,15 @@ pub enum Mistake {
     RetriedPutExecutedTwice,
     /// A reader does not ask whether the memory that it has read is still the server's.
     DeadServerBelieved,
+    /// A reader believes a bucket of the blocked hash without its checksum.
+    NoBucketChecksum,
+    /// An occupant of a hopscotch table that is displaced is cleared from its old place before it is in its new one.
+    DisplacementClearsFirst,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::NoExtentChecksum,
         Self::NoRowChecksum,
         Self::NarrowRowVersion,
@@ -44,6 +48,8 @@ impl Mistake {
         Self::AcknowledgedEarly,
         Self::RetriedPutExecutedTwice,
         Self::DeadServerBelieved,
+        Self::NoBucketChecksum,
+        Self::DisplacementClearsFirst,
     ];
 }
 

@@ -2,21 +2,22 @@
 
 use locus_rpc::{Pair, Way};
 use locus_sim::check::{Scenario, Tally, explore, run};
+use locus_store::{Design, Index, Locus};
 use std::sync::atomic::AtomicBool;
 
 /// How many worlds of each design a test run sees.
 const SEEDS: u64 = 2_000;
 
 fn explored(design: &'static str) -> Tally {
-    explored_by(design, None, SEEDS)
+    explored_by(design, SEEDS)
 }
 
-fn explored_by(design: &'static str, pair: Option<Pair>, worlds: u64) -> Tally {
+fn explored_by(design: &'static str, worlds: u64) -> Tally {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let seeds = std::env::var("LOCUS_SEEDS")
         .ok()
         .map_or(worlds, |seeds| seeds.parse().expect("LOCUS_SEEDS is a number"));
-    let found = explore(design, pair, 0..seeds, threads, &AtomicBool::new(false), &|_| ());
+    let found = explore(design, 0..seeds, threads, &AtomicBool::new(false), &|_| ());
     if let Some(found) = found.found {
         panic!("{}: {}", found.scenario, found.failure);
     }
@@ -69,6 +70,39 @@ fn pilaf_vo_is_linearizable_whatever_happens() {
     }
 }
 
+/// Explores a design that promises linearizable gets, or a cache that is large enough for all keys, and asks that so much was
+/// reached.
+fn linearizable(design: &'static str, reached: &[&str]) {
+    let tally = explored(design);
+    let always = ["reconnects", "unknown_outcomes", "killed_servers", "preemptions"];
+    for name in always.iter().chain(reached) {
+        assert!(tally.get(name) > 0, "no {name} in any world of {design}\n{tally}");
+    }
+}
+
+#[test]
+fn hopscotch_out_of_table_is_linearizable_whatever_happens() {
+    let client = ["second_passes_failed", "rows_unverified", "extents_unverified", "moved_rows", "fallbacks"];
+    linearizable("hopscotch-at-client", &[&client[..], &["displacements", "kick_outs", "growths"]].concat());
+}
+
+#[test]
+fn hopscotch_inline_is_linearizable_whatever_happens() {
+    let client = ["second_passes_failed", "rows_unverified", "moved_rows", "fallbacks", "displacements"];
+    linearizable("hopscotch-inline-at-client", &client);
+}
+
+#[test]
+fn a_blocked_hash_with_room_for_all_is_linearizable_wherever_reads_run() {
+    linearizable("blocked-at-client", &["rows_unverified", "extents_unverified", "fallbacks"]);
+    linearizable("perk-sd-sd", &[]);
+}
+
+#[test]
+fn a_lossy_cache_with_room_for_all_is_linearizable() {
+    linearizable("lossy-at-server", &[]);
+}
+
 #[test]
 fn a_world_goes_the_same_way_every_time() {
     for seed in 0..40 {
@@ -102,13 +136,14 @@ fn a_scenario_survives_being_written_down() {
 fn every_pair_of_verbs_is_linearizable_whatever_happens() {
     let mut all = Tally::default();
     for pair in Pair::all() {
-        let scenario = Scenario { pair: Some(pair), ..Scenario::of_seed("pilaf-vo", 3) };
+        let design = Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap().name;
+        let scenario = Scenario::of_seed(design, 3);
         assert_eq!(scenario.to_string().parse(), Ok(scenario));
-        all.merge(&explored_by("pilaf-vo", Some(pair), 60));
+        all.merge(&explored_by(design, 60));
     }
     // With reads at the client, too.
     let herd = Pair { request: Way::UC_WRITE, reply: Way::UD_SEND };
-    all.merge(&explored_by("pilaf", Some(herd), 60));
+    all.merge(&explored_by(Design::combine(Index::Cuckoo, Locus::Client, herd).unwrap().name, 60));
     for name in ["lost_messages", "reconnects", "unknown_outcomes", "killed_clients", "killed_servers"] {
         assert!(all.get(name) > 0, "no {name}");
     }

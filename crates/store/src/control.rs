@@ -91,6 +91,8 @@ pub struct Manifest {
     pub map_epoch: u32,
     /// The longest value in bytes.
     pub value_bytes_max: u32,
+    /// The length of a slot in bytes and how many a neighbourhood has, where keys are found by a hopscotch table.
+    pub slots: Option<(u16, u8)>,
     /// How many requests of one client may be unanswered per core.
     pub window: u16,
     /// For each core, the region in which its directory is.

@@ -64,6 +64,17 @@ pub enum StoreError {
         /// The limit.
         limit: usize,
     },
+    /// Key and value are too long for a slot of the server's table.
+    #[error(
+        "key and value of {bytes} bytes together are over the {limit} that a slot of the server's table holds: \
+         see --slot-bytes of locus serve, or serve a design that keeps values out of the table"
+    )]
+    SlotLength {
+        /// Their length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The server's memory is used up.
     #[error(
         "the server's memory limit is reached, so nothing was stored: delete records, or serve with a larger --memory"

@@ -12,7 +12,7 @@ mod server;
 
 pub use client::{Client, ClientConfig, ClientCounters, Overlap, RawReads};
 pub use control::{Statistics, VERSION};
-pub use design::{DESIGNS, Design, Index, Locus};
+pub use design::{DESIGNS, Design, Index, Locus, combinations};
 pub use error::StoreError;
 pub use mutation::{Applied, Mutation};
 pub use partition_map::{Owner, PartitionMap, SERVERS_MAX};

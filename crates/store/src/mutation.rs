@@ -1,9 +1,9 @@
 //! Every change is a [`Mutation`], and one function applies it, at the owner.
 
 use locus_fabric::Region;
-use locus_index::{Key, MutationError, Owner, cuckoo::Partition, directory::Directory};
+use locus_index::{Key, MutationError, Owner, Shard};
 
-/// A change of one key: small, and deterministic given the partition's state, so that whoever applies the same
+/// A change of one key: small, and deterministic given the shard's state, so that whoever applies the same
 /// mutations in the same order has the same records with the same versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation<'a> {
@@ -42,17 +42,16 @@ impl Mutation<'_> {
     pub fn apply<R: Region>(
         &self,
         owner: &mut Owner<R>,
-        directory: &Directory,
-        partition: &mut Partition,
+        shard: &mut impl Shard<R>,
     ) -> Result<Applied, MutationError> {
         let key = Key::new(self.key(), owner.seed);
         Ok(match self {
             Self::Put { value, .. } => {
-                let put = partition.put(owner, directory, &key, value)?;
+                let put = shard.put(owner, &key, value)?;
                 Applied { version: put.version, present: put.replaced }
             }
             Self::Delete { .. } => {
-                let version = partition.delete(owner, directory, &key)?;
+                let version = shard.delete(owner, &key)?;
                 Applied { version: version.unwrap_or(0), present: version.is_some() }
             }
         })

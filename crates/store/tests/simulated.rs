@@ -6,7 +6,7 @@ use locus_fabric::{
 };
 use locus_rpc::Pair;
 use locus_runtime::{channel, thread};
-use locus_store::{Client, ClientConfig, Design, Server, ServerConfig};
+use locus_store::{Client, ClientConfig, Design, Index, Locus, Server, ServerConfig};
 use std::time::Duration;
 
 fn small(design: &str) -> ServerConfig {
@@ -23,10 +23,10 @@ fn address() -> Address {
 }
 
 /// Starts a server in a process of its own.
-fn serve(design: &'static str, pair: Option<Pair>) -> SimProcess {
+fn serve(design: &'static str) -> SimProcess {
     let (ready, is_ready) = channel::channel();
     let process = SimProcess::spawn("server", move || {
-        let server = Server::start(&SimNic::open(), ServerConfig { pair, ..small(design) }).unwrap();
+        let server = Server::start(&SimNic::open(), small(design)).unwrap();
         server.listen(&address()).unwrap();
         ready.send(()).unwrap();
         thread::sleep(Duration::from_secs(1 << 30));
@@ -35,10 +35,10 @@ fn serve(design: &'static str, pair: Option<Pair>) -> SimProcess {
     process
 }
 
-fn put_and_get(design: &'static str, pair: Option<Pair>, config: SimulationConfig) {
+fn put_and_get(design: &'static str, config: SimulationConfig) {
     let seed = config.seed;
     let outcome = simulate(config, move || {
-        let _server = serve(design, pair);
+        let _server = serve(design);
         let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
         for number in 0..200u32 {
             let key = number.to_le_bytes();
@@ -51,17 +51,17 @@ fn put_and_get(design: &'static str, pair: Option<Pair>, config: SimulationConfi
         }
         assert_eq!(client.block_on(client.get(b"absent", <[u8]>::to_vec)).unwrap(), None);
     });
-    let outcome = outcome.unwrap_or_else(|error| panic!("{pair:?}, seed {seed}: {error}"));
+    let outcome = outcome.unwrap_or_else(|error| panic!("{design}, seed {seed}: {error}"));
     println!("{} ns, {:?}", outcome.virtual_ns, outcome.counters);
 }
 
 #[test]
 fn what_is_put_is_got() {
     for design in ["pilaf", "pilaf-vo"] {
-        put_and_get(design, None, SimulationConfig::default());
+        put_and_get(design, SimulationConfig::default());
         for seed in 0..5 {
             let adversary = Adversary::of_memory();
-            put_and_get(design, None, SimulationConfig { seed, adversary, ..SimulationConfig::default() });
+            put_and_get(design, SimulationConfig { seed, adversary, ..SimulationConfig::default() });
         }
     }
 }
@@ -70,13 +70,14 @@ fn what_is_put_is_got() {
 #[test]
 fn every_pair_of_verbs_carries_puts_and_gets() {
     for pair in Pair::all() {
+        let design = Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap().name;
         let losses: &[f64] = if pair.is_lossy() { &[0.01, 0.3] } else { &[0.0] };
         for (seed, &loses) in (0..).zip(losses.iter().chain(losses)) {
             let scrambles_writes = seed % 2 == 0;
             let nic = NicModel { writes_wake: seed != 1, ..NicModel::default() };
             let adversary = Adversary { loses, scrambles_writes, ..Adversary::of_memory() };
             let config = SimulationConfig { seed, nic, adversary, ..SimulationConfig::default() };
-            put_and_get("pilaf-vo", Some(pair), config);
+            put_and_get(design, config);
         }
     }
 }

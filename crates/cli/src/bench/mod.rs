@@ -5,11 +5,10 @@ mod growth;
 mod recording;
 mod system;
 
-use crate::{Outcome, history};
+use crate::{Outcome, choices::Choices, history};
 use anyhow::{Context, bail};
 use clap::{Args, builder::ArgPredicate::IsPresent};
 use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
-use locus_rpc::Way;
 use locus_store::{DESIGNS, Design};
 use recording::Recording;
 use std::{
@@ -35,12 +34,8 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
     #[arg(default_value_if("history", IsPresent, "pilaf"))]
     design: Vec<String>,
-    /// How requests travel, in place of what the designs say, such as rc-write or ud-send
-    #[arg(long, value_name = "WAY")]
-    request: Option<Way>,
-    /// How replies travel, in place of what the designs say
-    #[arg(long, value_name = "WAY")]
-    reply: Option<Way>,
+    #[command(flatten)]
+    choices: Choices,
     /// `shm` starts a server of its own for each design; an address measures the server that is there, and writes to it
     #[arg(long, default_value = "shm", value_name = "shm|ADDR")]
     fabric: String,
@@ -199,12 +194,7 @@ impl BenchArgs {
 
     fn place(&self) -> anyhow::Result<Place> {
         Ok(match self.fabric.as_str() {
-            "shm" => Place::Own { small_pages: self.small_pages, request: self.request, reply: self.reply },
-            _ if self.request.is_some() || self.reply.is_some() => {
-                bail!(
-                    "how messages travel is said to the server that is there, not here: locus serve --request, --reply"
-                )
-            }
+            "shm" => Place::Own { small_pages: self.small_pages },
             address => Place::Running(address.parse()?),
         })
     }
@@ -214,7 +204,13 @@ impl BenchArgs {
         for name in &self.design {
             match (name.as_str(), Design::find(name)) {
                 ("all", _) => designs.extend(DESIGNS),
-                (_, Some(design)) => designs.push(design),
+                (_, Some(design)) => {
+                    // Designs may differ in nothing but what was chosen instead.
+                    let design = self.choices.instead_of(design)?;
+                    if !designs.contains(&design) {
+                        designs.push(design);
+                    }
+                }
                 (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
             }
         }

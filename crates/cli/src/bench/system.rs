@@ -11,7 +11,7 @@ use locus_fabric::{
     shm::ShmNic,
     verbs::VerbsNic,
 };
-use locus_rpc::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES, Way};
+use locus_rpc::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use locus_runtime::{LANES_MAX, interleave_async, yield_now};
 use locus_store::{Client, ClientConfig, Design, Locus, RawReads, StoreError};
 use std::{
@@ -33,9 +33,6 @@ pub(super) enum Place {
     Own {
         /// On pages of the base size.
         small_pages: bool,
-        /// How messages travel, where it is not what the design says.
-        request: Option<Way>,
-        reply: Option<Way>,
     },
     /// One that is there.
     Running(Address),
@@ -54,17 +51,6 @@ impl Place {
             Self::Own { .. } | Self::Running(Address::Shm(_)) => "shm",
             Self::Running(Address::Rdma { .. }) => "rdma",
             Self::Running(Address::Sim(_)) => "sim",
-        }
-    }
-
-    /// What tables call a design there: its name, and how messages travel where that is not what it says.
-    fn name(&self, design: &Design) -> String {
-        match *self {
-            Self::Own { request, reply, .. } if request.is_some() || reply.is_some() => {
-                let request = request.unwrap_or(design.request).name();
-                format!("{} {request}+{}", design.name, reply.unwrap_or(design.reply).name())
-            }
-            _ => design.name.to_owned(),
         }
     }
 
@@ -125,8 +111,8 @@ impl Raw {
 impl Starter for LocusStarter {
     fn label(&self) -> Label {
         let name = match self.gets {
-            Gets::Single => self.place.name(self.design),
-            Gets::Many => format!("{} get_many", self.place.name(self.design)),
+            Gets::Single => self.design.name.to_owned(),
+            Gets::Many => format!("{} get_many", self.design.name),
             Gets::Raw(Raw::Reads) => "raw READs".to_owned(),
             Gets::Raw(Raw::Read) => "raw READ".to_owned(),
             Gets::Raw(Raw::WriteEcho) => "WRITE echo".to_owned(),
@@ -188,13 +174,7 @@ impl<N: Nic> Running<N> {
         };
         match place {
             Place::Running(address) => running.address = address.clone(),
-            Place::Own { small_pages, request, reply } => {
-                let ways = [("--request", request), ("--reply", reply)];
-                let ways = ways.iter().flat_map(|(flag, way)| way.map(|way| [flag.to_string(), way.name()]));
-                let mut flags: Vec<String> = ways.flatten().collect();
-                flags.extend(small_pages.then(|| "--small-pages".to_owned()));
-                running.serve(design, options, &flags)?;
-            }
+            Place::Own { small_pages } => running.serve(design, options, *small_pages)?,
         }
         let statistics = running.client()?.statistics().map_err(said)?;
         let first = statistics.first().ok_or_else(|| said("the server has no statistics"))?;
@@ -209,7 +189,12 @@ impl<N: Nic> Running<N> {
     }
 
     /// Starts a server with room for twice what will be there: tables double when they grow.
-    fn serve(&mut self, design: &Design, options: &BenchOptions, flags: &[String]) -> Result<(), BenchError> {
+    fn serve(
+        &mut self,
+        design: &Design,
+        options: &BenchOptions,
+        small_pages: bool,
+    ) -> Result<(), BenchError> {
         let directory = PrivateDirectory::new()?;
         self.address = Address::Shm(directory.path().join("locus.sock"));
         let record_bytes = options.key_bytes + options.value_bytes + 24;
@@ -218,7 +203,9 @@ impl<N: Nic> Running<N> {
         let mut command = Command::new(program);
         command.args(["serve", "--design", design.name, "--listen", &self.address.to_string()]);
         command.args(["--cores", &options.server_cores.to_string(), "--memory", &format!("{memory_mib}MiB")]);
-        command.args(flags);
+        if small_pages {
+            command.arg("--small-pages");
+        }
         command.stdout(Stdio::null());
         let mut server = ServerProcess::spawn(&mut command)?;
         server.wait_until(|| self.client().is_ok())?;

@@ -1,11 +1,10 @@
 //! `locus sim check`: explores worlds by their seeds, and runs one again.
 
-use crate::{Outcome, history};
+use crate::{Outcome, choices::Choices, history};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use locus_history::History;
-use locus_rpc::{Pair, Way};
 use locus_sim::check::{Exploration, Failure, Found, Scenario, explore, run as run_world, shrink};
 use locus_store::Design;
 use std::{
@@ -37,12 +36,8 @@ pub struct CheckArgs {
     /// The design of the server
     #[arg(long, default_value = "pilaf", value_name = "NAME", value_parser = design, conflicts_with = "world")]
     design: &'static Design,
-    /// How requests travel, in place of what the design says, such as uc-write; seeds decide how much is lost over UC and UD
-    #[arg(long, value_name = "WAY", conflicts_with = "world")]
-    request: Option<Way>,
-    /// How replies travel, in place of what the design says
-    #[arg(long, value_name = "WAY", conflicts_with = "world")]
-    reply: Option<Way>,
+    #[command(flatten)]
+    choices: Choices,
     /// The first seed, and the one behind the last
     #[arg(long, default_value = "0..1000", value_name = "FROM..TO", value_parser = seeds, conflicts_with = "world")]
     seeds: Range<u64>,
@@ -100,19 +95,13 @@ fn run_again(world: &Scenario, file: Option<&Path>) -> anyhow::Result<Outcome> {
 }
 
 fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
-    let CheckArgs { design, seeds, .. } = arguments;
-    let pair = Pair {
-        request: arguments.request.unwrap_or(design.request),
-        reply: arguments.reply.unwrap_or(design.reply),
-    };
-    pair.sense().map_err(|reason| anyhow!("{pair} makes no sense: {reason}"))?;
-    let pair = (pair != design.pair()).then_some(pair);
+    let CheckArgs { seeds, .. } = arguments;
+    let design = arguments.choices.instead_of(arguments.design)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("taking note of signals")?;
     }
-    let name = pair.map_or(design.name.to_owned(), |pair| format!("{} over {pair}", design.name));
     let seeds = arguments.minutes.map_or(seeds.clone(), |_| seeds.start..u64::MAX);
     let deadline = arguments.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let bar = progress_bar(deadline.is_none().then_some(seeds.end - seeds.start));
@@ -125,13 +114,12 @@ fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
         }
     };
     let threads = arguments.threads.unwrap_or(cores);
-    let Exploration { tally, found, worlds } =
-        explore(design.name, pair, seeds.clone(), threads, &stop, &progress);
+    let Exploration { tally, found, worlds } = explore(design.name, seeds.clone(), threads, &stop, &progress);
     bar.finish_and_clear();
     let Some(Found { scenario, failure }) = found else {
         let early = worlds < seeds.end - seeds.start && !is_late.into_inner();
         let words = if early { "interrupted: " } else { "" };
-        println!("{words}{worlds} worlds of {}, all linearizable\n{tally}", name);
+        println!("{words}{worlds} worlds of {}, all linearizable\n{tally}", design.name);
         return Ok(Outcome::Done);
     };
     eprintln!("seed {} failed; looking for a smaller world that fails alike", scenario.seed);

@@ -4,7 +4,8 @@
 //! * [`lookup`]: Algorithm 1, over any memory; [`attempt`]: its first try, for memory that is read at once;
 //! * [`partition`]: Algorithm 2 and deletes, by the owner;
 //! * [`kick_out`]: the search for a free row and the chain of moves that makes it usable;
-//! * [`growth`]: to a larger table, row by row, under readers.
+//! * [`growth`]: to a larger table, row by row, under readers;
+//! * [`shard`]: all partitions of a core.
 
 mod attempt;
 mod growth;
@@ -12,11 +13,13 @@ pub(crate) mod kick_out;
 mod lookup;
 mod partition;
 mod row;
+mod shard;
 
 pub use attempt::Attempt;
 pub use lookup::get;
-pub use partition::{Partition, PutOutcome};
+pub use partition::Partition;
 pub use row::{ROW_BYTES, Row, State};
+pub use shard::Shard;
 
 use crate::Key;
 use locus_memory::Pointer;

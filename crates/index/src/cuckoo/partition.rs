@@ -8,13 +8,11 @@
 
 use super::{Row, Table, Tables, growth::Growth, kick_out::Chain};
 use crate::{
-    Extent, KEY_BYTES_MAX, Key, MutationError, Owner, PartitionId, VALUE_BYTES_MAX,
-    counters::count,
+    Extent, Key, MutationError, Owner, PartitionId, PutOutcome, check_lengths, counters::count,
     directory::Directory,
-    record::{self, Record, record_bytes},
 };
 use locus_fabric::Region;
-use locus_memory::{AllocateError, Memory, Pointer, Purpose, checksum};
+use locus_memory::Memory;
 use locus_runtime::mistakes::{Mistake, planted};
 
 /// A partition, as its owner has it.
@@ -24,15 +22,6 @@ pub struct Partition {
     pub(super) growth: Option<Growth>,
     records: u64,
     version: u64,
-}
-
-/// What a put did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PutOutcome {
-    /// The record's version.
-    pub version: u64,
-    /// Whether the key was present before.
-    pub replaced: bool,
 }
 
 impl Partition {
@@ -141,13 +130,9 @@ impl Partition {
         key: &Key<'_>,
         value: &[u8],
     ) -> Result<Extent, MutationError> {
-        let bytes = record_bytes(key.bytes().len(), value.len());
-        let at = owner.allocate(Purpose::Extents, bytes)?;
+        let extent = owner.write_record(self.version + 1, key, value)?;
         self.version += 1;
-        let header = record::header(self.version, key.bytes().len(), value.len());
-        owner.arena.writer().store_bytes(at, &[&header, key.bytes(), value]);
-        let checksum = checksum(owner.bytes(at, bytes));
-        Ok(Extent { at, bytes, checksum })
+        Ok(extent)
     }
 }
 
@@ -171,22 +156,8 @@ impl Partition {
     }
 }
 
-fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), MutationError> {
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(MutationError::KeyLength(key.len()));
-    }
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(MutationError::ValueLength(value.len(), VALUE_BYTES_MAX));
-    }
-    Ok(())
-}
-
 /// How the owner reads and writes its own tables. Nobody else writes them, so nothing is verified here.
 impl<R: Region> Owner<R> {
-    pub(super) fn bytes(&self, at: Pointer, bytes: usize) -> &[u8] {
-        self.arena.local().slice(at, bytes).expect("the owner's own pointers are good")
-    }
-
     pub(super) fn row(&self, table: &Table, row: u32) -> Row {
         let at = table.row_at(row);
         Row::unverified(self.bytes(at, super::ROW_BYTES)).expect("32 bytes").0
@@ -203,13 +174,6 @@ impl<R: Region> Owner<R> {
         writer.store_words(at, &content.encode(at, table.epoch));
     }
 
-    /// The key in an extent of our own.
-    pub(super) fn key_at(&self, extent: Extent) -> Key<'_> {
-        let record =
-            Record::parse(self.bytes(extent.at, extent.bytes)).expect("the owner's own records are whole");
-        Key::new(record.key, self.seed)
-    }
-
     /// The row that holds a key.
     fn find(&self, table: &Table, key: &Key<'_>) -> Option<(u32, Row)> {
         let positions = table.positions(key);
@@ -220,39 +184,5 @@ impl<R: Region> Owner<R> {
             let row = self.row(table, position);
             (row.may_hold(key) && self.holds(row.extent(), key.bytes())).then_some((position, row))
         })
-    }
-
-    fn holds(&self, extent: Extent, key: &[u8]) -> bool {
-        let record =
-            Record::parse(self.bytes(extent.at, extent.bytes)).expect("the owner's own records are whole");
-        record.key == key
-    }
-
-    pub(super) fn allocate(&mut self, purpose: Purpose, bytes: usize) -> Result<Pointer, MutationError> {
-        let allocated = self.arena.allocate(purpose, bytes).or_else(|error| {
-            self.empty_limbo();
-            self.arena.allocate(purpose, bytes).map_err(|_| error)
-        });
-        allocated.map_err(|error| match error {
-            AllocateError::NeedRegion { .. } => MutationError::NeedRegion { purpose, bytes },
-            AllocateError::TooLarge { .. } => unreachable!("lengths were checked against the arena's limits"),
-        })
-    }
-
-    fn free_extent(&mut self, extent: Extent) {
-        if !self.limbo.keep(extent) {
-            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
-        }
-        while let Some(extent) = self.limbo.overdue() {
-            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
-        }
-    }
-
-    /// Frees what large records were in until lately: memory is short.
-    #[cold]
-    fn empty_limbo(&mut self) {
-        while let Some(extent) = self.limbo.release() {
-            self.arena.free(Purpose::Extents, extent.at, extent.bytes);
-        }
     }
 }

@@ -5,7 +5,6 @@ use super::{
     tally::Tally,
     world::{Failure, run},
 };
-use locus_rpc::Pair;
 use std::{
     ops::Range,
     sync::{
@@ -34,11 +33,10 @@ pub struct Found {
     pub failure: Failure,
 }
 
-/// Runs the worlds of these seeds, with messages that travel as the design says or by another pair of verbs, on so many threads, until one fails, `stop` is set, or all are done. `progress` is
+/// Runs the worlds of these seeds on so many threads, until one fails, `stop` is set, or all are done. `progress` is
 /// called after each, by any thread, with how many are done.
 pub fn explore(
     design: &'static str,
-    pair: Option<Pair>,
     seeds: Range<u64>,
     threads: usize,
     stop: &AtomicBool,
@@ -54,7 +52,7 @@ pub fn explore(
             if seed >= seeds.end {
                 break;
             }
-            let scenario = Scenario { pair, ..Scenario::of_seed(design, seed) };
+            let scenario = Scenario::of_seed(design, seed);
             match run(&scenario) {
                 Ok(run) => tally.merge(&run.tally),
                 Err(failure) => {

@@ -4,7 +4,7 @@ use locus_fabric::{
     ReadOrder,
     sim::{Adversary, Chance, NicModel, SimulationConfig},
 };
-use locus_rpc::Pair;
+use locus_store::{Design, Index};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// One world to be run and judged.
@@ -12,8 +12,6 @@ use std::{fmt, str::FromStr, time::Duration};
 pub struct Scenario {
     /// The design of its server, by name.
     pub design: &'static str,
-    /// How requests and replies travel, where it is not what the design says.
-    pub pair: Option<Pair>,
     /// Decides everything else.
     pub seed: u64,
     /// How many client processes there are.
@@ -63,7 +61,6 @@ impl Scenario {
         let mut from = |low: u64, high: u64| (low + chance.up_to(high - low)) as usize;
         Self {
             design,
-            pair: None,
             seed,
             clients: from(1, 4),
             lanes: from(1, 3),
@@ -72,15 +69,24 @@ impl Scenario {
         }
     }
 
-    /// How its messages travel.
-    pub(super) fn pair(&self) -> Pair {
-        let design = locus_store::Design::find(self.design).map(locus_store::Design::pair);
-        self.pair.or(design).unwrap_or_default()
-    }
-
     /// How many operations its clients do in all.
     pub fn size(&self) -> usize {
         self.clients * self.lanes * self.operations
+    }
+
+    /// The design's row.
+    pub(super) fn row(&self) -> &'static Design {
+        Design::find(self.design).expect("a design")
+    }
+
+    /// The longest value that fits a slot with the longest key, where values are in slots, or one message with it, where a
+    /// part of a longer put could be lost.
+    fn value_bytes_max(&self) -> usize {
+        match self.row() {
+            Design { index: Index::HopscotchInline, .. } => 80,
+            Design { request, .. } if request.is_lossy() => 2000,
+            _ => usize::MAX,
+        }
     }
 
     /// What else its seed decides, in words.
@@ -94,7 +100,7 @@ impl Scenario {
         // Drawn apart, so that worlds stay what they were before there was more to draw.
         let mut of_messages = Chance::new(self.seed ^ 0x3E55_A6E5);
         let mut one_in_four = |number: f64| if of_messages.up_to(3) == 0 { number } else { 0.0 };
-        let pair = self.pair();
+        let pair = self.row().pair();
         let mut of_pair = Chance::new(self.seed ^ 0x9A12_0E55);
         let mut one_of_pair = |choices: &[u64]| choices[of_pair.up_to(choices.len() as u64 - 1) as usize];
         let nic = NicModel {
@@ -125,9 +131,7 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            // A put over a transport that may lose a part of it must fit one message.
-            value_bytes: one_of(&[40, 40, 200, 6000]).min(if pair.request.is_lossy() { 2000 } else { 6000 })
-                as usize,
+            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max()),
             mixes_reads: one_of(&[0, 0, 1]) == 1,
             kills_client: (fault == 1).then_some(after),
             kills_server: (fault == 2).then_some(after),
@@ -146,10 +150,8 @@ impl Scenario {
 /// As a line that [`FromStr`] understands, to run the same world again.
 impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { design, pair, seed, clients, lanes, operations, keys } = self;
-        let pair = pair
-            .map_or(String::new(), |Pair { request, reply }| format!("+{}+{}", request.name(), reply.name()));
-        write!(out, "{design}{pair}:{seed}:{clients}:{lanes}:{operations}:{keys}")
+        let Self { design, seed, clients, lanes, operations, keys } = self;
+        write!(out, "{design}:{seed}:{clients}:{lanes}:{operations}:{keys}")
     }
 }
 
@@ -159,20 +161,11 @@ impl FromStr for Scenario {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no world: DESIGN[+REQUEST+REPLY]:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it"
+                "{text:?} is no world: DESIGN:SEED:CLIENTS:LANES:OPERATIONS:KEYS, as locus sim check prints it"
             )
         };
         let (design, rest) = text.split_once(':').ok_or_else(wrong)?;
-        let (design, pair) = match design.split_once('+') {
-            None => (design, None),
-            Some((design, ways)) => {
-                let (request, reply) = ways.split_once('+').ok_or_else(wrong)?;
-                let pair = Pair { request: request.parse()?, reply: reply.parse()? };
-                pair.sense()?;
-                (design, Some(pair))
-            }
-        };
-        let design = locus_store::Design::find(design)
+        let design = Design::find(design)
             .ok_or_else(|| format!("there is no design {design:?}: see locus designs"))?
             .name;
         let numbers: Result<Vec<u64>, _> = rest.split(':').map(str::parse).collect();
@@ -183,7 +176,6 @@ impl FromStr for Scenario {
         };
         Ok(Self {
             design,
-            pair,
             seed,
             clients: within(clients, 64)?,
             lanes: within(lanes, 16)?,

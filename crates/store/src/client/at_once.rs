@@ -2,11 +2,12 @@
 //! they do not answer (see [`cuckoo::Attempt`]), the traversal in `read.rs` does.
 
 use super::{Client, connection::Connection};
-use crate::{Locus, StoreError};
+use crate::{Index, Locus, StoreError};
 use locus_fabric::{Nic, Prefetches};
 use locus_index::{
     Key,
     cuckoo::{Attempt, WAYS},
+    hopscotch::{self, Shape},
 };
 use locus_memory::Memory;
 use locus_runtime::yield_now;
@@ -124,9 +125,32 @@ impl<N: Nic> Client<N> {
         Some(found(&scratch[value]))
     }
 
+    /// Finds a key in a hopscotch table, or does not know whether it is there.
+    #[inline]
+    pub(super) fn hop_at_once<T>(
+        &self,
+        shape: &Shape,
+        connection: &Connection<N>,
+        key: &Key<'_>,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Option<T> {
+        let table = connection.table(key.partition())?;
+        let mut scratch = self.scratch.0.try_borrow_mut().ok()?;
+        let remote = &connection.remote;
+        let value = hopscotch::attempt(remote, shape, &table, key, &mut scratch[..], &self.effort)?;
+        remote.current().ok()?;
+        found.take().map(|found| found(&scratch[value]))
+    }
+
+    /// What slots are like, if gets are to be tried so.
+    #[inline]
+    pub(super) fn hops_at_once(&self) -> Option<&Shape> {
+        self.shape.as_ref().filter(|_| self.reads_at_once && self.reads == Locus::Client)
+    }
+
     /// Whether gets are to be tried at once.
     #[inline]
     pub(super) fn at_once(&self) -> bool {
-        self.reads_at_once && self.reads == Locus::Client
+        self.reads_at_once && self.reads == Locus::Client && self.index == Index::Cuckoo
     }
 }

@@ -13,6 +13,7 @@ use locus_index::{
     PARTITIONS, PartitionId,
     cuckoo::{Table, Tables},
     directory::Directory,
+    hopscotch::Shape,
 };
 use locus_memory::{RegionId, Remote, RemoteConfig};
 use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Pair, Staging};
@@ -292,8 +293,11 @@ fn unexpected(link: &impl Link) -> StoreError {
 /// A manifest is a peer's bytes: what will be used as an index or a length is checked here.
 fn check(manifest: &Manifest, link: &impl Link) -> Result<(), StoreError> {
     let regions = manifest.directories.iter().all(|&id| usize::from(id) < RegionId::COUNT);
-    let sane =
-        regions && (1..=64).contains(&manifest.directories.len()) && (1..=256).contains(&manifest.window);
+    let slots = manifest.slots.is_none() || shape(manifest).is_some();
+    let sane = regions
+        && slots
+        && (1..=64).contains(&manifest.directories.len())
+        && (1..=256).contains(&manifest.window);
     if sane { Ok(()) } else { Err(unexpected(link)) }
 }
 
@@ -301,6 +305,16 @@ fn check(manifest: &Manifest, link: &impl Link) -> Result<(), StoreError> {
 fn pair(manifest: &Manifest, link: &impl Link) -> Result<Pair, StoreError> {
     let way = |name: &str| name.parse().map_err(|_| unexpected(link));
     Ok(Pair { request: way(&manifest.request)?, reply: way(&manifest.reply)? })
+}
+
+/// What the slots of a hopscotch table are like, if a manifest says that there are such.
+pub(super) fn shape(manifest: &Manifest) -> Option<Shape> {
+    let (bytes, neighbourhood) = manifest.slots?;
+    let pointing = Shape::out_of_table(neighbourhood.into())?;
+    if usize::from(bytes) == pointing.slot_bytes() {
+        return Some(pointing);
+    }
+    Shape::inline_slots(neighbourhood.into(), bytes.into())
 }
 
 fn directories(manifest: &Manifest) -> Vec<Directory> {

@@ -20,14 +20,14 @@ pub use raw::RawReads;
 pub use read::Overlap;
 
 use crate::{
-    Design, Locus, PartitionMap, StoreError,
+    Design, Index, Locus, PartitionMap, StoreError,
     control::{Manifest, Statistics},
 };
 use backoff::Backoff;
 use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic, Work};
-use locus_index::{Counters, Key, PartitionId};
+use locus_index::{Counters, Key, PartitionId, hopscotch::Shape};
 use locus_rpc::{Channel, Hub, RpcError};
 use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
 use std::{
@@ -52,6 +52,9 @@ pub struct Client<N: Nic> {
     servers: Vec<Server<N>>,
     map: PartitionMap,
     seed: u64,
+    index: Index,
+    /// What slots are like, where keys are found by a hopscotch table.
+    shape: Option<Shape>,
     reads: Locus,
     /// Whether the fabric carries out READs at once.
     reads_at_once: bool,
@@ -112,9 +115,10 @@ impl<N: Nic> Client<N> {
             });
         }
         let first = &manifests[0];
-        if let Some(other) =
-            manifests.iter().find(|other| other.seed != first.seed || other.design != first.design)
-        {
+        let unlike = |other: &&Manifest| {
+            other.seed != first.seed || other.design != first.design || other.slots != first.slots
+        };
+        if let Some(other) = manifests.iter().find(unlike) {
             return Err(StoreError::Config(format!(
                 "the servers do not belong together: one serves {} with seed {:x}, another {} with seed {:x}",
                 first.design, first.seed, other.design, other.seed
@@ -122,12 +126,18 @@ impl<N: Nic> Client<N> {
         }
         let design = Design::find(&first.design)
             .ok_or_else(|| StoreError::Config(format!("this release has no design {:?}", first.design)))?;
+        let reads = config.reads.unwrap_or(design.reads);
+        if let Some(reason) = design.index.refuses(reads) {
+            return Err(StoreError::Config(format!("the servers serve {}, and {reason}", design.name)));
+        }
         let cores: Vec<u16> = manifests.iter().map(|manifest| manifest.directories.len() as u16).collect();
         Ok(Self {
             hub,
             map: PartitionMap::even(&cores),
             seed: first.seed,
-            reads: config.reads.unwrap_or(design.reads),
+            index: design.index,
+            shape: connection::shape(first),
+            reads,
             reads_at_once: nic.properties().reads_at_once,
             scratch: at_once::Scratch::default(),
             servers,
@@ -238,7 +248,11 @@ impl<N: Nic> Client<N> {
         let link = self.hub.nic().connect(address)?;
         let connection = Connection::open(&self.hub, link, &self.config, lost)?;
         let (was, is) = (&server.manifest, &connection.manifest);
-        if was.seed != is.seed || was.directories.len() != is.directories.len() || was.design != is.design {
+        if was.seed != is.seed
+            || was.directories.len() != is.directories.len()
+            || was.design != is.design
+            || was.slots != is.slots
+        {
             return Err(StoreError::Config(format!(
                 "{address} came back as another store ({} with {} cores and seed {:x}, before {} with {} and {:x}): connect anew",
                 is.design,

@@ -41,6 +41,11 @@ impl<N: Nic> Client<N> {
     /// Finds up to `count` full rows, all over the tables of the first server, by this random seed. The store must be at
     /// rest, and stay so.
     pub fn raw_reads(&self, count: usize, seed: u64) -> Result<RawReads<N>, StoreError> {
+        if self.index != crate::Index::Cuckoo {
+            return Err(StoreError::Config(
+                "bare READs go over the rows of a cuckoo table: serve pilaf".into(),
+            ));
+        }
         let connection = self.connection(0)?;
         let rows = self.block_on(self.full_rows(&connection, count, seed))?;
         if rows.is_empty() {

@@ -6,14 +6,14 @@
 
 use super::{Client, at_once::LANES, connection::Connection, counters::count};
 use crate::{
-    Locus, Owner, StoreError,
+    Index, Locus, Owner, StoreError,
     opcode::{Opcode, Status, decode_extent},
 };
 use locus_fabric::{FabricError, Link, Nic};
-use locus_index::{Answer, Extent, Key, LookupError, Record, cuckoo};
+use locus_index::{Answer, Extent, Key, LookupError, Record, blocked, cuckoo, hopscotch};
 use locus_memory::{Memory, MemoryError, checksum};
 use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
-use locus_runtime::{Idle, interleave_async, interleave_idling};
+use locus_runtime::{Idle, interleave_async, interleave_idling, yield_now};
 use std::{
     cell::{Cell, RefCell},
     ops::{Deref, Range},
@@ -45,6 +45,18 @@ impl<N: Nic> Client<N> {
                 0 => self.get_at_once(&connection, &key, &mut found),
                 _ => self.get_in_turns(&connection, &key, &mut found).await,
             };
+            if value.is_some() {
+                return Ok(value);
+            }
+        }
+        if let Some(shape) = self.hops_at_once() {
+            if self.overlapping.get() > 0
+                && let Some(table) = connection.table(key.partition())
+            {
+                connection.remote.prefetch(shape.first_at(&table, &key), shape.read_bytes());
+                yield_now().await;
+            }
+            let value = self.hop_at_once(shape, &connection, &key, &mut found);
             if value.is_some() {
                 return Ok(value);
             }
@@ -84,6 +96,14 @@ impl<N: Nic> Client<N> {
             let key = self.key(key)?;
             let connection = self.connection_of(key.partition())?;
             if let Some(value) = self.get_at_once(&connection, &key, &mut found) {
+                count(&self.counters.gets);
+                return Ok(Some(value));
+            }
+        }
+        if let Some(shape) = self.hops_at_once() {
+            let key = self.key(key)?;
+            let connection = self.connection_of(key.partition())?;
+            if let Some(value) = self.hop_at_once(shape, &connection, &key, &mut found) {
                 count(&self.counters.gets);
                 return Ok(Some(value));
             }
@@ -183,11 +203,17 @@ impl<N: Nic> Client<N> {
         let _overlap = (self.overlapping.get() > 0).then(|| connection.remote.overlap());
         for _ in 0..ENTRY_READS_MAX {
             let tables = connection.entry(key.partition());
-            let result = match tables.current {
-                Some(_) => {
-                    cuckoo::get(&connection.remote, &tables, key, self.config.retries, &self.effort).await
-                }
-                None => Err(LookupError::Stale),
+            let (remote, retries, effort) = (&connection.remote, self.config.retries, &self.effort);
+            let result = match (self.index, tables.current) {
+                (_, None) => Err(LookupError::Stale),
+                (Index::Cuckoo, _) => cuckoo::get(remote, &tables, key, retries, effort).await,
+                (Index::Blocked, Some(table)) => blocked::get(remote, &table, key, retries, effort).await,
+                (Index::Hopscotch | Index::HopscotchInline, _) => match &self.shape {
+                    Some(shape) => hopscotch::get(remote, shape, &tables, key, retries, effort).await,
+                    None => Err(LookupError::Contended),
+                },
+                // Refused when the client was made.
+                (Index::Lossy, _) => Err(LookupError::Contended),
             };
             match result {
                 Ok(Answer::Found(record)) => return Ok(hand_over(record.bytes, record.value, found)),

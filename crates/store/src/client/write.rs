@@ -31,6 +31,12 @@ impl<N: Nic> Client<N> {
         if value.len() > limit {
             return Err(StoreError::ValueLength { bytes: value.len(), limit });
         }
+        if let Some(shape) = self.shape.filter(|shape| shape.inline() && opcode == Opcode::Put) {
+            let (bytes, limit) = (key.bytes().len() + value.len(), shape.pair_bytes_max());
+            if bytes > limit {
+                return Err(StoreError::SlotLength { bytes, limit });
+            }
+        }
         let request = Request {
             opcode: opcode as u8,
             mutates: true,

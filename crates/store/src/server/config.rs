@@ -1,9 +1,11 @@
 //! What a server can be told, with defaults that work.
 
-use crate::{Design, StoreError};
+use crate::{Design, Index, StoreError};
 use locus_fabric::PagePolicy;
-use locus_index::VALUE_BYTES_MAX;
-use locus_rpc::Pair;
+use locus_index::{
+    VALUE_BYTES_MAX,
+    hopscotch::{INLINE_SLOT_BYTES, INLINE_SLOT_BYTES_MAX, NEIGHBOURHOOD, NEIGHBOURHOOD_MAX, Shape},
+};
 use std::fmt;
 
 /// The configuration of a server.
@@ -11,8 +13,6 @@ use std::fmt;
 pub struct ServerConfig {
     /// Which design it serves.
     pub design: &'static Design,
-    /// How requests and replies travel, where it is not what the design says.
-    pub pair: Option<Pair>,
     /// How many cores serve: each owns a share of the partitions.
     pub cores: usize,
     /// How many bytes of regions may be reserved in all.
@@ -21,6 +21,10 @@ pub struct ServerConfig {
     pub region_bytes: usize,
     /// The longest value in bytes.
     pub value_bytes_max: usize,
+    /// How many slots a neighbourhood of a hopscotch table has.
+    pub neighbourhood: u32,
+    /// How long the slots of a hopscotch table are that hold keys and values, in bytes: a power of two.
+    pub slot_bytes: usize,
     /// How many clients may be connected at once.
     pub clients_max: usize,
     /// How many requests of one client may be unanswered per core.
@@ -35,11 +39,12 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             design: Design::find("pilaf").expect("a row of the table"),
-            pair: None,
             cores: 1,
             memory_bytes: 4 << 30,
             region_bytes: 64 << 20,
             value_bytes_max: 1 << 20,
+            neighbourhood: NEIGHBOURHOOD,
+            slot_bytes: INLINE_SLOT_BYTES,
             clients_max: 1024,
             window: 64,
             pages: PagePolicy::PreferHuge,
@@ -49,11 +54,6 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// How requests and replies travel.
-    pub fn pair(&self) -> Pair {
-        self.pair.unwrap_or(self.design.pair())
-    }
-
     /// Says what makes no sense, if anything.
     pub fn check(&self) -> Result<(), StoreError> {
         let within = |what: &str, value: usize, low: usize, high: usize| {
@@ -61,13 +61,20 @@ impl ServerConfig {
             fits.then_some(())
                 .ok_or_else(|| StoreError::Config(format!("{what} must be {low} to {high}, not {value}")))
         };
-        let senseless = |reason| StoreError::Config(format!("{} makes no sense: {reason}", self.pair()));
-        self.pair().sense().map_err(senseless)?;
+        let pair = self.design.pair();
+        pair.sense().map_err(|reason| StoreError::Config(format!("{pair} makes no sense: {reason}")))?;
         within("the number of server cores", self.cores, 1, 64)?;
         within("the longest value in bytes", self.value_bytes_max, 0, VALUE_BYTES_MAX)?;
         within("the number of clients", self.clients_max, 1, 1 << 16)?;
         within("the window", self.window, 1, 256)?;
         within("the first region in bytes", self.region_bytes, 1 << 20, 1 << 30)?;
+        within("the neighbourhood", self.neighbourhood as usize, 2, NEIGHBOURHOOD_MAX as usize)?;
+        if self.design.index == Index::HopscotchInline && self.shape().is_none() {
+            return Err(StoreError::Config(format!(
+                "a slot has a power of two of bytes from 64 to {INLINE_SLOT_BYTES_MAX}, not {}",
+                self.slot_bytes
+            )));
+        }
         let least = self.cores * (self.region_bytes + (4 << 20));
         if self.memory_bytes < least {
             return Err(StoreError::Config(format!(
@@ -79,13 +86,24 @@ impl ServerConfig {
     }
 }
 
+impl ServerConfig {
+    /// What slots are like, in designs with a hopscotch table.
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        match self.design.index {
+            Index::Hopscotch => Shape::out_of_table(self.neighbourhood),
+            Index::HopscotchInline => Shape::inline_slots(self.neighbourhood, self.slot_bytes),
+            Index::Cuckoo | Index::Lossy | Index::Blocked => None,
+        }
+    }
+}
+
 impl fmt::Display for ServerConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
             "design {}, {}, {} core(s), memory limit {} MiB, values to {} bytes, {} clients, window {}, {}",
             self.design.name,
-            self.pair(),
+            self.design.pair(),
             self.cores,
             self.memory_bytes >> 20,
             self.value_bytes_max,

@@ -6,6 +6,7 @@
 
 use super::{
     regions::{Regions, Wish},
+    shards::{Foundation, Start},
     wishes::Wishes,
 };
 use crate::{
@@ -14,20 +15,18 @@ use crate::{
     opcode::{Opcode, Status, encode_extent},
     partition_map::PartitionMap,
 };
-use locus_fabric::{Facts, Link, Nic, Prefetches, Region, Work};
+use locus_fabric::{Facts, Link, Nic, Region, Work};
 use locus_index::{
-    Answer as Found, Counters, Key, LookupError, MutationError, Owner, PARTITIONS, PartitionId,
-    cuckoo::{self, Attempt, Partition, Table, WAYS},
+    Found, Key, LANES, MutationError, Owner, PartitionId, Wanted,
     directory::{DIRECTORY_BYTES, Directory},
 };
-use locus_memory::{Arena, Memory, Purpose, RegionId};
+use locus_memory::{Arena, Purpose, RegionId};
 use locus_rpc::{
     Accepted, Answer, BATCH_MAX, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged,
 };
 use locus_runtime::{
     Clock, Idle, MonotonicClock,
     channel::{self, Receiver, Sender},
-    interleave,
     mistakes::{Mistake, planted},
 };
 use std::{
@@ -38,8 +37,6 @@ use std::{
     },
 };
 
-/// How many lookups of a batch go side by side.
-const LANES: usize = 16;
 /// How many polls lie between two looks at the clock.
 const HOUSEKEEPING_POLLS: u32 = 1 << 10;
 /// Applied mutations between two looks at how much memory is left.
@@ -126,15 +123,11 @@ impl Route {
     }
 }
 
-pub(crate) struct Core<N: Nic> {
+/// A core whose keys are found by what the design says.
+pub(crate) struct Core<N: Nic, S> {
     requests: Requests<N>,
     owner: Owner<N::Region>,
-    directory: Directory,
-    /// All partitions by number; those of other cores stay empty.
-    partitions: Vec<Partition>,
-    /// Their tables once more, closer together, since most lookups need no more; renewed with every change of a partition.
-    /// One without a table has one without rows.
-    tables: Vec<Table>,
+    shard: S,
     route: Route,
     value_bytes_max: usize,
     jobs: Receiver<CoreJob<N>>,
@@ -147,8 +140,6 @@ pub(crate) struct Core<N: Nic> {
     /// How many requests may wait so: no more than all honest clients may have under way.
     deferred_max: usize,
     wishes: Wishes<N>,
-    /// Partitions that may be growing, by number.
-    growing: Vec<usize>,
     mutations: u64,
     /// Where a large value is copied before it is validated: its client may still write to the staging area.
     staged: Vec<u8>,
@@ -157,7 +148,7 @@ pub(crate) struct Core<N: Nic> {
     clock: MonotonicClock,
 }
 
-impl<N: Nic> Core<N> {
+impl<N: Nic, S: Start<N>> Core<N, S> {
     /// Makes the core on the thread that will run it. Gives the number of its directory's region, too.
     pub(crate) fn new(setup: CoreSetup<N>) -> Result<(Self, JobSender<N>, RegionId), StoreError> {
         let config = &setup.config;
@@ -165,37 +156,39 @@ impl<N: Nic> Core<N> {
             &setup.nic,
             setup.incarnation,
             locus_rpc::ServerConfig {
-                pair: config.pair(),
+                pair: config.design.pair(),
                 channels_max: config.clients_max,
                 window_max: config.window,
                 ..locus_rpc::ServerConfig::default()
             },
         )?;
         let mut arena = Arena::new();
-        let mut add = |purpose, bytes| {
-            let (id, region) = setup.regions.reserve(bytes, bytes)?;
-            arena.add_region(id, region, purpose).map_err(|error| StoreError::Config(error.to_string()))?;
-            Ok::<_, StoreError>(id)
-        };
         // As long as a huge page, so that it may lie on one.
-        let directory_region = add(Purpose::Directory, DIRECTORY_BYTES.next_multiple_of(2 << 20))?;
-        add(Purpose::Tables, config.region_bytes / 4)?;
-        add(Purpose::Extents, config.region_bytes)?;
+        let directory_bytes = DIRECTORY_BYTES.next_multiple_of(2 << 20);
+        let (directory_region, region) = setup.regions.reserve(directory_bytes, directory_bytes)?;
+        super::shards::added(arena.add_region(directory_region, region, Purpose::Directory))?;
+        let route = Route {
+            map: PartitionMap::even(&[config.cores as u16]),
+            core: setup.core as u16,
+            seed: setup.seed,
+        };
+        let mut owner = Owner::new(arena, setup.seed, setup.core, config.cores);
+        let foundation = Foundation {
+            config,
+            regions: &setup.regions,
+            directory: Directory::new(directory_region, setup.incarnation),
+            owns: &|partition| route.owns(partition),
+        };
+        let shard = S::start(&mut owner, foundation)?;
         let (sender, jobs) = channel::channel();
         let pending = Arc::new(AtomicBool::new(false));
         let waker = locus_runtime::Park::waker(requests.park());
         let sender = JobSender { jobs: sender, pending: pending.clone(), waker };
-        let mut core = Self {
+        let core = Self {
             requests,
-            owner: Owner::new(arena, setup.seed, setup.core, config.cores),
-            directory: Directory::new(directory_region, setup.incarnation),
-            partitions: (0..PARTITIONS).filter_map(PartitionId::new).map(Partition::new).collect(),
-            tables: vec![Table::NONE; PARTITIONS],
-            route: Route {
-                map: PartitionMap::even(&[config.cores as u16]),
-                core: setup.core as u16,
-                seed: setup.seed,
-            },
+            owner,
+            shard,
+            route,
             value_bytes_max: config.value_bytes_max,
             jobs,
             pending,
@@ -204,25 +197,13 @@ impl<N: Nic> Core<N> {
             deferred: Vec::new(),
             deferred_max: config.clients_max * config.window,
             wishes: Wishes::new(setup.wishes, sender.clone()),
-            growing: Vec::new(),
             mutations: 0,
             staged: Vec::new(),
             dropped: 0,
             stopped: false,
             clock: MonotonicClock::new(),
         };
-        core.publish_directory();
         Ok((core, sender, directory_region))
-    }
-
-    /// An entry that says that there is no table is an entry, too.
-    fn publish_directory(&mut self) {
-        for partition in (0..PARTITIONS).filter_map(PartitionId::new) {
-            if self.route.owns(partition) {
-                let tables = *self.partitions[partition.index()].tables();
-                self.directory.publish(&mut self.owner, partition, &tables);
-            }
-        }
     }
 
     /// Serves until it is told to stop.
@@ -244,7 +225,7 @@ impl<N: Nic> Core<N> {
             if self.requests.poll(&mut batch) > 0 {
                 self.serve(&mut batch);
                 idle.reset();
-            } else if self.grow() {
+            } else if self.shard.grow(&mut self.owner) {
                 idle.reset();
             } else if !self.requests.waits() {
                 if idle.drowsy() {
@@ -267,52 +248,23 @@ impl<N: Nic> Core<N> {
         }
     }
 
-    /// Looks up the keys of up to [`LANES`] requests side by side and answers the gets. The first try finds nearly all that
-    /// are there; the others are looked up interleaved. What a mutation needs is near after that.
+    /// Looks up the keys of up to [`LANES`] requests side by side and answers the gets. What a mutation needs is near after
+    /// that.
     #[inline]
     fn answer_gets(&mut self, batch: &[Incoming]) {
-        let Self { requests, owner, partitions, tables, route, .. } = self;
-        let (arena, counters) = (&owner.arena, &owner.counters);
-        let local = arena.local();
-        let mut attempts = [const { None }; LANES];
-        let mut ahead = Prefetches::within(arena.region_bytes());
-        for (attempt, request) in attempts.iter_mut().zip(batch) {
+        let Self { requests, owner, shard, route, .. } = self;
+        let mut wanted = [const { None }; LANES];
+        for (wanted, request) in wanted.iter_mut().zip(batch) {
             N::charge(Work::Hash(request.key().len()));
             N::charge(Work::Lookup);
-            *attempt = route.key(request).and_then(|key| {
-                let table = &tables[key.partition().index()];
-                let attempt = (table.rows > 0).then(|| Attempt::begin(table, key))?;
-                ahead.push(attempt.ahead(&local, 0));
-                Some(attempt)
-            });
-        }
-        ahead.start();
-        let attempts = &mut attempts[..batch.len()];
-        for way in 0..WAYS {
-            for attempt in attempts.iter_mut().flatten() {
-                ahead.push(attempt.step(&local, way, counters));
-            }
-            ahead.start();
-        }
-        let mut left = [const { None }; LANES];
-        let mut count = 0;
-        for (attempt, request) in attempts.iter().zip(batch).filter(|(_, request)| !request.mutates()) {
-            match attempt.as_ref().and_then(|attempt| attempt.record(local, counters)) {
-                Some(record) => answer_get(requests, request, Some(Ok(Found::Found(record)))),
-                None => {
-                    left[count] = Some(request);
-                    count += 1;
-                }
+            let get = !request.mutates();
+            *wanted = route.key(request).map(|key| Wanted { key, get });
+            if get && wanted.is_none() {
+                refuse(requests, request, Status::WrongOwner);
             }
         }
-        let prefetched = arena.prefetched();
-        let begin = |request| route.key(request).map(|key| (&partitions[key.partition().index()], key));
-        let left = &left[..count];
-        let lookups = left.iter().flatten().map(|request| look_up(&prefetched, begin(request), counters));
-        interleave(LANES, lookups, |number, found| {
-            if let Some(request) = left[number] {
-                answer_get(requests, request, found);
-            }
+        shard.get_batch(owner, &wanted[..batch.len()], |place, found| {
+            answer_get(requests, &batch[place], found);
         });
     }
 
@@ -341,10 +293,13 @@ impl<N: Nic> Core<N> {
             Err(error) => {
                 let status = match error {
                     MutationError::NeedRegion { .. } => Status::OutOfMemory,
-                    MutationError::KeyLength(_) | MutationError::ValueLength(..) => Status::Length,
+                    MutationError::KeyLength(_)
+                    | MutationError::ValueLength(..)
+                    | MutationError::LogItem { .. }
+                    | MutationError::Inline { .. } => Status::Length,
                     MutationError::Collisions(_) => Status::Collisions,
                 };
-                self.refuse(&request, status);
+                refuse(&mut self.requests, &request, status);
             }
         }
     }
@@ -354,8 +309,9 @@ impl<N: Nic> Core<N> {
         let refused = |status: Status| Ok(Answer { status: status as u8, ..Answer::default() });
         // What changes something must say so: only then is it executed at most once.
         let opcode = Opcode::from_byte(request.opcode()).filter(|opcode| opcode.mutates());
-        let Some(key) = self.route.key(request) else { return refused(Status::WrongOwner) };
-        let number = key.partition().index();
+        if self.route.key(request).is_none() {
+            return refused(Status::WrongOwner);
+        }
         let mutation = match (opcode, request.staged()) {
             (Some(Opcode::Put), None) => Mutation::Put { key: request.key(), value: request.value() },
             (Some(Opcode::Put), Some(staged)) => {
@@ -375,14 +331,7 @@ impl<N: Nic> Core<N> {
         if let Mutation::Put { value, .. } = mutation {
             N::charge(Work::Change(value.len()));
         }
-        let partition = &mut self.partitions[number];
-        let was_growing = partition.growing();
-        let applied = mutation.apply(&mut self.owner, &self.directory, partition);
-        self.tables[number] = partition.tables().current.unwrap_or(Table::NONE);
-        let applied = applied?;
-        if partition.growing() && !was_growing {
-            self.growing.push(number);
-        }
+        let applied = mutation.apply(&mut self.owner, &mut self.shard)?;
         self.mutations += 1;
         if self.mutations.is_multiple_of(MUTATIONS_PER_LOOK) {
             self.wishes.look_ahead(&self.owner.arena);
@@ -410,23 +359,6 @@ impl<N: Nic> Core<N> {
         }
         self.staged.resize(bytes, 0);
         region.copy_out(offset, &mut self.staged);
-        true
-    }
-
-    fn refuse(&mut self, request: &Incoming, status: Status) {
-        self.requests.reply(request, &Answer { status: status as u8, ..Answer::default() }, &[]);
-    }
-
-    /// Carries on with tables that grow, when there is nothing else to do. Says whether there was any.
-    fn grow(&mut self) -> bool {
-        let Some(&number) = self.growing.last() else { return false };
-        let partition = &mut self.partitions[number];
-        // Without room it waits for the next mutation.
-        let goes_on = partition.growing() && partition.grow(&mut self.owner, &self.directory).is_ok();
-        self.tables[number] = partition.tables().current.unwrap_or(Table::NONE);
-        if !goes_on {
-            self.growing.pop();
-        }
         true
     }
 
@@ -498,11 +430,12 @@ impl<N: Nic> Core<N> {
 
     fn statistics(&self, mut statistics: Statistics) -> Statistics {
         let extents = self.owner.arena.usage(Purpose::Extents);
-        statistics.records += self.partitions.iter().map(Partition::records).sum::<u64>();
-        statistics.rows += self.partitions.iter().map(Partition::rows).sum::<u64>();
+        statistics.records += self.shard.records(&self.owner);
+        statistics.rows += self.shard.rows();
         statistics.extent_bytes += extents.requested_bytes as u64;
         statistics.extent_bytes_reserved += extents.reserved_bytes as u64;
         statistics.table_bytes += self.owner.arena.usage(Purpose::Tables).reserved_bytes as u64;
+        statistics.table_bytes += self.shard.fixed_bytes();
         statistics.clients_dropped += self.dropped;
         let mut add =
             |name: &str, count: u64| match statistics.counters.iter_mut().find(|(other, _)| other == name) {
@@ -522,35 +455,16 @@ struct Deferred {
     staged: Option<Vec<u8>>,
 }
 
-/// What a lookup for a request came to; none for a request that this core must not answer.
-type Lookup<B> = Option<Result<Found<B>, LookupError>>;
-
-async fn look_up<'m, M: Memory>(
-    memory: &'m M,
-    begin: Option<(&Partition, Key<'_>)>,
-    counters: &Counters,
-) -> Lookup<M::Bytes<'m>> {
-    let (partition, key) = begin?;
-    if partition.tables().current.is_none() {
-        return Some(Ok(Found::Absent));
-    }
-    // Nothing that the owner reads is half-written: there is nothing to try again.
-    Some(cuckoo::get(memory, partition.tables(), &key, 0, counters).await)
+fn refuse<N: Nic>(requests: &mut Requests<N>, request: &Incoming, status: Status) {
+    requests.reply(request, &Answer { status: status as u8, ..Answer::default() }, &[]);
 }
 
-fn answer_get<N: Nic, B: std::ops::Deref<Target = [u8]>>(
-    requests: &mut Requests<N>,
-    request: &Incoming,
-    found: Lookup<B>,
-) {
+fn answer_get<N: Nic>(requests: &mut Requests<N>, request: &Incoming, found: Option<Found<&[u8]>>) {
     let status = |status: Status| Answer { status: status as u8, ..Answer::default() };
     match found {
-        _ if request.opcode() != Opcode::Get as u8 => {
-            requests.reply(request, &status(Status::BadRequest), &[])
-        }
-        None => requests.reply(request, &status(Status::WrongOwner), &[]),
-        Some(Ok(Found::Absent)) => requests.reply(request, &status(Status::Absent), &[]),
-        Some(Ok(Found::Found(record))) => {
+        _ if request.opcode() != Opcode::Get as u8 => refuse(requests, request, Status::BadRequest),
+        None => refuse(requests, request, Status::Absent),
+        Some(record) => {
             let answer = Answer { version: record.version, ..status(Status::Present) };
             if record.value().len() <= requests.reply_value_bytes_max() {
                 requests.reply(request, &answer, &[record.value()]);
@@ -560,7 +474,5 @@ fn answer_get<N: Nic, B: std::ops::Deref<Target = [u8]>>(
                 requests.reply(request, &answer, &[&encode_extent(&record.extent)]);
             }
         }
-        // The owner's own tables are always as it knows them.
-        Some(Err(error)) => unreachable!("a lookup of the owner failed: {error}"),
     }
 }

@@ -4,24 +4,27 @@ mod attend;
 mod config;
 mod core;
 mod regions;
+mod shards;
 mod snapshots;
 mod wishes;
 
 pub use config::ServerConfig;
 
 use crate::{
-    StoreError,
+    Index, StoreError,
     control::{Manifest, Statistics},
 };
 use attend::Attendant;
 use core::{Core, CoreJob, CoreSetup, JobSender};
 use locus_fabric::{Address, FabricError, Link, Listener, Nic};
+use locus_index::{blocked, cuckoo, hopscotch, lossy};
 use locus_memory::RegionId;
 use locus_runtime::{
     channel,
     thread::{self, JoinHandle},
 };
 use regions::Regions;
+use shards::Start;
 use snapshots::Snapshots;
 use std::{
     collections::BTreeMap,
@@ -121,11 +124,12 @@ impl<N: Nic> Server<N> {
         let manifest = Manifest {
             incarnation,
             design: config.design.name.to_owned(),
-            request: config.pair().request.name(),
-            reply: config.pair().reply.name(),
+            request: config.design.request.name(),
+            reply: config.design.reply.name(),
             seed: KEY_HASH_SEED,
             map_epoch: 1,
             value_bytes_max: config.value_bytes_max as u32,
+            slots: config.shape().map(|shape| (shape.slot_bytes() as u16, shape.neighbourhood() as u8)),
             window: config.window as u16,
             directories,
         };
@@ -221,10 +225,20 @@ fn attend<N: Nic>(shared: &Arc<Shared<N>>, link: N::Link) {
 
 type Started<N> = (JoinHandle, JobSender<N>, RegionId);
 
-/// Starts a core on a thread of its own, on which everything that it uses is made.
+/// Starts a core on a thread of its own, for the index of the design.
 fn start_core<N: Nic>(setup: CoreSetup<N>) -> Result<Started<N>, StoreError> {
+    match setup.config.design.index {
+        Index::Cuckoo => start_core_of::<N, cuckoo::Shard>(setup),
+        Index::Lossy => start_core_of::<N, lossy::Cache>(setup),
+        Index::Blocked => start_core_of::<N, blocked::Hash>(setup),
+        Index::Hopscotch | Index::HopscotchInline => start_core_of::<N, hopscotch::Shard>(setup),
+    }
+}
+
+/// The same for one kind of shard. Everything that a core uses is made on its thread.
+fn start_core_of<N: Nic, S: Start<N>>(setup: CoreSetup<N>) -> Result<Started<N>, StoreError> {
     let (ready, started) = channel::channel();
-    let thread = spawn("locus-core", move || match Core::new(setup) {
+    let thread = spawn("locus-core", move || match Core::<N, S>::new(setup) {
         Ok((core, sender, directory)) => {
             // The starter waits for this.
             let _ = ready.send(Ok((sender, directory)));

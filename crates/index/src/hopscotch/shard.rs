@@ -1,0 +1,171 @@
+//! The partitions of a core, each with its own table.
+//!
+//! A batch is looked up in stages; what these leave (keys at their second home, growth, misses) goes through the whole lookup,
+//! interleaved.
+
+use super::{Partition, Shape, get, slot::Slot};
+use crate::{
+    Answer, Extent, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
+    counters::count, directory::Directory, record::Record,
+};
+use locus_fabric::{Prefetches, Region};
+use locus_memory::{Memory, Pointer};
+use locus_runtime::interleave;
+
+/// All partitions by number; those of other cores stay empty.
+pub struct Shard {
+    directory: Directory,
+    shape: Shape,
+    partitions: Vec<Partition>,
+    /// Partitions that may be growing, by number.
+    growing: Vec<usize>,
+}
+
+impl Shard {
+    /// Without keys. Publishes the entries of the partitions that it owns.
+    pub fn new<R: Region>(
+        owner: &mut Owner<R>,
+        shape: Shape,
+        directory: Directory,
+        owns: impl Fn(PartitionId) -> bool,
+    ) -> Self {
+        let all = || (0..PARTITIONS).filter_map(PartitionId::new);
+        let partitions: Vec<_> = all().map(|id| Partition::new(id, shape)).collect();
+        for partition in all().filter(|&id| owns(id)) {
+            directory.publish(owner, partition, partitions[partition.index()].tables());
+        }
+        Self { directory, shape, partitions, growing: Vec::new() }
+    }
+
+    /// The record of a slot of our own that may hold a key, if it does.
+    #[inline]
+    fn record<'m, R: Region>(
+        &self,
+        owner: &'m Owner<R>,
+        slot: Slot<'m>,
+        key: &Key<'_>,
+    ) -> Option<Found<&'m [u8]>> {
+        let found = if self.shape.inline() {
+            let (_, value, version) = slot.record()?;
+            let extent = Extent { at: Pointer::from_bits(0), bytes: slot.0.len(), checksum: 0 };
+            Found { bytes: slot.0, extent, value, version }
+        } else {
+            let extent = slot.extent();
+            count(&owner.counters.extents_read);
+            let bytes = owner.bytes(extent.at, extent.bytes);
+            let Record { key: its, value, version } = Record::parse(bytes)?;
+            (its == key.bytes()).then_some(Found { bytes, extent, value, version })?
+        };
+        count(&owner.counters.lookups);
+        Some(found)
+    }
+
+    /// A partition.
+    pub fn partition(&self, id: PartitionId) -> &Partition {
+        &self.partitions[id.index()]
+    }
+}
+
+impl<R: Region> crate::Shard<R> for Shard {
+    fn get_batch<'m>(
+        &'m self,
+        owner: &'m Owner<R>,
+        wanted: &[Option<Wanted<'_>>],
+        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+    ) {
+        let (local, counters) = (owner.arena.local(), &owner.counters);
+        let mut ahead = Prefetches::within(owner.arena.region_bytes());
+        let mut homes = [None; LANES];
+        for (home, wanted) in homes.iter_mut().zip(wanted) {
+            let Some(Wanted { key, .. }) = wanted else { continue };
+            let Some(table) = self.partition(key.partition()).tables().current else { continue };
+            let at = self.shape.first_at(&table, key);
+            ahead.push(local.ahead(at, self.shape.read_bytes()));
+            *home = Some(at);
+        }
+        ahead.start();
+        // What the slot with the key, or with its fingerprint, says.
+        let mut hits = [None; LANES];
+        for ((hit, home), wanted) in hits.iter_mut().zip(&homes).zip(wanted) {
+            let (Some(at), Some(Wanted { key, .. })) = (home, wanted) else { continue };
+            count(&counters.rows_read);
+            let slots = owner.bytes(*at, self.shape.read_bytes()).chunks_exact(self.shape.slot_bytes());
+            let Some(slot) = slots.map(Slot).find(|slot| slot.may_hold(&self.shape, key)) else { continue };
+            *hit = Some(slot);
+            if !self.shape.inline() {
+                ahead.push(local.ahead(slot.extent().at, slot.extent().bytes));
+            }
+        }
+        ahead.start();
+        let mut left = [const { None }; LANES];
+        let mut count_left = 0;
+        for (place, (hit, wanted)) in hits.into_iter().zip(wanted).enumerate() {
+            let Some(Wanted { key, get: true }) = wanted else { continue };
+            match hit.and_then(|slot| self.record(owner, slot, key)) {
+                Some(record) => found(place, Some(record)),
+                None => {
+                    left[count_left] = Some((place, key));
+                    count_left += 1;
+                }
+            }
+        }
+        let (memory, left) = (&owner.arena.prefetched(), &left[..count_left]);
+        let lookups = left.iter().flatten().map(|(_, key)| async move {
+            let tables = self.partition(key.partition()).tables();
+            // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
+            match tables.current {
+                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
+                None => Ok(Answer::Absent),
+            }
+        });
+        interleave(LANES, lookups, |number, answer| {
+            let Some((place, _)) = left[number] else { return };
+            match answer {
+                Ok(Answer::Found(Found { extent, value, version, .. })) => {
+                    let bytes = owner.bytes(extent.at, extent.bytes);
+                    found(place, Some(Found { bytes, extent, value, version }));
+                }
+                Ok(Answer::Absent) => found(place, None),
+                Err(error) => unreachable!("a lookup of the owner failed: {error}"),
+            }
+        });
+    }
+
+    fn put(
+        &mut self,
+        owner: &mut Owner<R>,
+        key: &Key<'_>,
+        value: &[u8],
+    ) -> Result<PutOutcome, MutationError> {
+        let number = key.partition().index();
+        let partition = &mut self.partitions[number];
+        let was_growing = partition.growing();
+        let put = partition.put(owner, &self.directory, key, value);
+        if partition.growing() && !was_growing {
+            self.growing.push(number);
+        }
+        put
+    }
+
+    fn delete(&mut self, owner: &mut Owner<R>, key: &Key<'_>) -> Result<Option<u64>, MutationError> {
+        self.partitions[key.partition().index()].delete(owner, &self.directory, key)
+    }
+
+    fn grow(&mut self, owner: &mut Owner<R>) -> bool {
+        let Some(&number) = self.growing.last() else { return false };
+        let partition = &mut self.partitions[number];
+        // Without room it waits for the next mutation.
+        if !partition.growing() || partition.grow(owner, &self.directory).is_err() {
+            self.growing.pop();
+        }
+        true
+    }
+
+    fn records(&self, _: &Owner<R>) -> u64 {
+        self.partitions.iter().map(Partition::records).sum()
+    }
+
+    fn rows(&self) -> u64 {
+        self.partitions.iter().map(Partition::rows).sum()
+    }
+}

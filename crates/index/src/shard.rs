@@ -1,0 +1,59 @@
+//! What a core asks of whatever its keys are found by. A core is made for one kind of shard, so that the choice costs no
+//! operation anything.
+
+use crate::{Found, Key, MutationError, Owner};
+use locus_fabric::Region;
+
+/// How many keys of a batch are looked up side by side, at most (Kalia §4.1.1).
+pub const LANES: usize = 16;
+
+/// A key of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'k> {
+    /// Which.
+    pub key: Key<'k>,
+    /// To be found. Otherwise it is about to be changed, and what that needs is only to be fetched.
+    pub get: bool,
+}
+
+/// What a put did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutOutcome {
+    /// The record's version.
+    pub version: u64,
+    /// Whether the key was present before. A lossy index does not look, and says so of a key whose tag was.
+    pub replaced: bool,
+}
+
+/// The keys of one core.
+pub trait Shard<R: Region> {
+    /// Looks up to [`LANES`] keys up, their accesses to memory interleaved, and hands over what became of each that is to
+    /// be found, by its place.
+    fn get_batch<'m>(
+        &'m self,
+        owner: &'m Owner<R>,
+        wanted: &[Option<Wanted<'_>>],
+        found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+    );
+
+    /// Stores a value under a key. On an error the key is as it was.
+    fn put(&mut self, owner: &mut Owner<R>, key: &Key<'_>, value: &[u8])
+    -> Result<PutOutcome, MutationError>;
+
+    /// Removes a key. Gives the version of the change, or none if the key was absent.
+    fn delete(&mut self, owner: &mut Owner<R>, key: &Key<'_>) -> Result<Option<u64>, MutationError>;
+
+    /// Carries on with a table that grows, when there is nothing else to do. Says whether there was any.
+    fn grow(&mut self, owner: &mut Owner<R>) -> bool;
+
+    /// How many keys are present.
+    fn records(&self, owner: &Owner<R>) -> u64;
+
+    /// How many places for keys there are.
+    fn rows(&self) -> u64;
+
+    /// How many bytes of tables lie outside what the arena hands out.
+    fn fixed_bytes(&self) -> u64 {
+        0
+    }
+}
