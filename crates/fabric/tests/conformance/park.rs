@@ -7,8 +7,8 @@ use crate::{
     list,
 };
 use locus_fabric::{
-    Access, Completion, CompletionQueue, Link, Nic, Opcode, PagePolicy, Park, Payload, QueuePair,
-    SendRequest, Status, Transport, Transport::*, Verb,
+    Access, Completion, CompletionQueue, Link, Nic, Opcode, PagePolicy, Park, Payload, QueuePair, Region,
+    RemoteSlice, SendRequest, Status, Transport, Transport::*, Verb,
 };
 use locus_runtime::{MonotonicClock, channel, world};
 use std::{
@@ -27,6 +27,8 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "park::prepare_refuses_when_something_has_arrived_over_ud" => |f| prepare_refuses(f, Ud),
         "park::ends_at_once_when_something_arrives_after_prepare" => arrives_after_prepare,
         "park::a_message_wakes_a_sleeper" => a_message_wakes_a_sleeper,
+        "park::a_write_wakes_a_sleeper_over_rc_as_declared" => |f| a_write_wakes_a_sleeper(f, Rc),
+        "park::a_write_wakes_a_sleeper_over_uc_as_declared" => |f| a_write_wakes_a_sleeper(f, Uc),
         "park::a_completion_wakes_a_sleeper" => |f| a_completion_wakes_a_sleeper(f, |end| &end.sends),
         "park::a_completion_wakes_a_sleeper_on_a_queue_beside" =>
             |f| a_completion_wakes_a_sleeper(f, |end| &end.receives),
@@ -166,6 +168,61 @@ fn a_message_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>) {
                 end.post(&send(round));
             }
             while end.take_sent().is_some() {}
+        }
+        link.send(b"bye", Vec::new()).unwrap();
+        wait("the other side to end", || {
+            end.poll();
+            link.receive(Duration::from_millis(1)).unwrap()
+        });
+    };
+    let play = &play;
+    ends_in_time(move || play(&far, false), move || play(&near, true));
+}
+
+/// Both sides sleep for each other's WRITE, which raises no completion: each announces its sleep and looks at its memory
+/// once more.
+fn a_write_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
+    const ROUNDS: u64 = 2_000;
+    // Where that wakes nobody, one with an immediate must.
+    let immediate = (!fixture.nic.properties().writes_wake).then_some(7);
+    let config = fixture.config(transport);
+    let (nic, near, far) = (fixture.nic.clone(), fixture.near.clone(), fixture.far.clone());
+    let play = |link: &N::Link, first: bool| {
+        let region = nic.register(4096, Access::RemoteWrite, PagePolicy::Base).unwrap();
+        link.send(b"memory", vec![link.grant(&region).unwrap()]).unwrap();
+        let (_, mut facts) = link.receive(PATIENCE).unwrap().expect("the other's memory");
+        let theirs = link.import(facts.pop().expect("its facts")).unwrap();
+        let mut end = End::connected(&nic, link, &config);
+        let is_there = |round| region.words()[0].load(Ordering::Acquire) == round;
+        (0..ROUNDS.min(64)).for_each(|id| end.receive(id, &region, 64, 64));
+        for round in 1..=ROUNDS {
+            let word = round.to_le_bytes();
+            let write = |end: &mut End<N>| {
+                let payload = Payload::Inline(&[&word]);
+                let to = RemoteSlice { region: &theirs, offset: 0 };
+                let verb = Verb::Write { payload, to, immediate };
+                end.post(&SendRequest { id: round, verb, signaled: true });
+            };
+            if first {
+                write(&mut end);
+            }
+            loop {
+                end.poll();
+                if is_there(round) {
+                    break;
+                }
+                if end.receives.prepare() {
+                    let night = if is_there(round) { Duration::ZERO } else { NIGHT };
+                    end.receives.park(night);
+                }
+            }
+            if !first {
+                write(&mut end);
+            }
+            while end.take_sent().is_some() {}
+            while end.take_received().is_some() {
+                end.receive(round, &region, 64, 64);
+            }
         }
         link.send(b"bye", Vec::new()).unwrap();
         wait("the other side to end", || {
