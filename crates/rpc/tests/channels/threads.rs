@@ -90,7 +90,7 @@ on_every_pair! {
 }
 
 fn calls_of_many_windows_and_sizes_add_up() {
-    const CALLS: u64 = 2_000;
+    const CALLS: u64 = 600;
     let pair = pair();
     let nic = ShmNic::open().unwrap();
     let running = start(&nic);
@@ -141,7 +141,7 @@ fn calls_of_many_windows_and_sizes_add_up() {
 
 /// The client's connection is replaced again and again while mutations are under way: each is executed exactly once.
 fn every_mutation_is_executed_once_however_often_the_connection_breaks() {
-    const CALLS: u64 = 300;
+    const CALLS: u64 = 200;
     const WINDOW: usize = 8;
     let nic = ShmNic::open().unwrap();
     let running = start(&nic);
