@@ -69,6 +69,8 @@ pub struct Row {
     pub retries_per_op: Option<f64>,
     /// Gets of loaded records that found nothing, in all runs.
     pub missing: u64,
+    /// Whether the system may lose records, so that this is no error.
+    pub forgets: bool,
     /// Operations that failed, in all runs.
     pub errors: u64,
     /// What the first of them said.
@@ -154,6 +156,7 @@ impl Series {
             reads_per_get: self.median_if_any(|m| m.reads_per_get),
             retries_per_op: self.median_if_any(|m| m.retries_per_op),
             missing: self.runs.iter().map(|m| m.missing).sum(),
+            forgets: self.label.forgets,
             errors: self.runs.iter().map(|m| m.errors).sum(),
             first_error: self.runs.iter().find_map(|m| m.first_error.clone()),
             first_system_is_faster_by: first.and_then(|first| self.slower_than(first)),
@@ -208,9 +211,10 @@ impl Report {
         serde_json::to_string_pretty(&rows).expect("rows have neither maps with odd keys nor failing fields")
     }
 
-    /// Whether every row was measured, without errors or missing records.
+    /// Whether every row was measured, without errors, or records missing that a system must keep.
     pub fn is_complete(&self) -> bool {
-        self.rows.iter().all(|row| row.failure.is_none() && row.errors == 0 && row.missing == 0)
+        let kept = |row: &Row| row.forgets || row.missing == 0;
+        self.rows.iter().all(|row| row.failure.is_none() && row.errors == 0 && kept(row))
     }
 
     fn table(&self) -> Table {
@@ -309,7 +313,15 @@ impl fmt::Display for Report {
             if let Some(failure) = &row.failure {
                 writeln!(f, "NOT MEASURED: {name}: {failure}")?;
             }
-            if row.errors + row.missing > 0 {
+            if row.forgets && row.errors == 0 {
+                if row.missing > 0 {
+                    writeln!(
+                        f,
+                        "EVICTED: {name}: {} gets found nothing, as those of a cache may",
+                        row.missing
+                    )?;
+                }
+            } else if row.errors + row.missing > 0 {
                 let first = row.first_error.as_deref().unwrap_or("records that were loaded were not found");
                 writeln!(f, "ERRORS: {name}: {} failed, {} not found: {first}", row.errors, row.missing)?;
             }

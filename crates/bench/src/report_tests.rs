@@ -113,6 +113,16 @@ fn errors_and_missing_records_are_shown_and_make_it_incomplete() {
 }
 
 #[test]
+fn records_that_a_cache_has_evicted_are_shown_and_are_no_errors() {
+    let mut cache = series("lossy", 1, &[5e6]);
+    cache.label.forgets = true;
+    cache.runs[0].missing = 3;
+    let report = report(vec![vec![cache]]);
+    assert!(report.is_complete());
+    assert!(report.to_string().contains("EVICTED: lossy (shm), workload c, window 1: 3 gets"), "{report}");
+}
+
+#[test]
 fn the_table_has_a_line_per_row_by_window_and_its_figures_with_units() {
     let pilaf = vec![series("pilaf", 1, &[5.123e6]), series("pilaf", 16, &[9e6])];
     let memcached = vec![series("memcached", 1, &[20_480.0]), series("memcached", 16, &[300_000.0])];

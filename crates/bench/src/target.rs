@@ -80,12 +80,14 @@ pub struct Label {
     pub design: String,
     /// How its clients reach it: `shm`, `tcp`, `unix`, `mmap`.
     pub fabric: String,
+    /// Whether it may lose records that it has acknowledged, as a cache may.
+    pub forgets: bool,
 }
 
 impl Label {
-    /// A label.
+    /// A label of a system that keeps what it is given.
     pub fn new(design: impl Into<String>, fabric: impl Into<String>) -> Self {
-        Self { design: design.into(), fabric: fabric.into() }
+        Self { design: design.into(), fabric: fabric.into(), forgets: false }
     }
 }
 

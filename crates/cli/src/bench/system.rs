@@ -118,7 +118,7 @@ impl Starter for LocusStarter {
             Gets::Raw(Raw::WriteEcho) => "WRITE echo".to_owned(),
             Gets::Raw(Raw::SendEcho) => "SEND echo".to_owned(),
         };
-        Label::new(&name, self.place.fabric())
+        Label { forgets: self.design.index.forgets(), ..Label::new(&name, self.place.fabric()) }
     }
 
     fn start(&self, options: &BenchOptions) -> Result<Box<dyn System>, BenchError> {
