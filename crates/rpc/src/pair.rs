@@ -9,7 +9,7 @@
 //! | PERK `wr-sd`, `wrimm-sd` | RC WRITE, RC WRITE with immediate | RC SEND |
 //! | PERK `wr-wr`, `wr-rd` | RC WRITE | RC WRITE, RC READ by the client |
 //! | HERD | UC WRITE | UD SEND |
-//! | HERD for many clients (Kalia §5) | UD SEND | UD SEND |
+//! | HERD for many clients (Kalia §3.3) | UD SEND | UD SEND |
 //! | FaRM | UC or RC WRITE | UC or RC WRITE |
 
 use crate::RpcError;

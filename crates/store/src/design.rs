@@ -100,7 +100,7 @@ pub const DESIGNS: &[Design] = &[
     herd(
         "herd-ud",
         Way::UD_SEND,
-        "Kalia, section 5.5",
+        "Kalia, sections 3.3 and 4",
         "the same cache for many clients: datagrams both ways",
     ),
     perk("perk-sd-sd", Way::RC_SEND, Way::RC_SEND, "a blocked hash; messages both ways"),
