@@ -58,7 +58,9 @@ mod turns;
 pub use async_table::AsyncTable;
 pub use embedded::{Embedded, open};
 pub use locus_fabric::{FabricError, PagePolicy};
-pub use locus_store::{ClientConfig, DESIGNS, Design, Locus, ServerConfig, Statistics, StoreError as Error};
+pub use locus_store::{
+    ClientConfig, DESIGNS, Design, Index, Locus, ServerConfig, Statistics, StoreError as Error,
+};
 pub use server::Server;
 pub use table::{Table, connect, connect_with};
 

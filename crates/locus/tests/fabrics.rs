@@ -1,7 +1,10 @@
 //! A store between a server and clients, over whichever fabric `LOCUS_LISTEN` names: by default shared memory, and in a
 //! virtual machine with a software RDMA device `rdma://10.99.0.1:0`.
 
-use locus::{ClientConfig, Locus, Server, ServerConfig, Table, connect, connect_with};
+use locus::{
+    ClientConfig, DESIGNS, Design, Index, Locus, Server, ServerConfig, Table, connect, connect_with,
+};
+use locus_rpc::Pair;
 use std::time::{Duration, Instant};
 
 /// Where to listen, and what has to live as long.
@@ -70,6 +73,47 @@ fn every_operation(design: &str) {
     }
     assert_eq!(server.stats().records, u64::from(RECORDS));
     assert_eq!(server.stats().clients_dropped, 0);
+}
+
+/// Puts, gets and deletes of values that fit a message and a slot. A cache may have forgotten a few.
+fn small_operations(design: &'static Design) {
+    const RECORDS: u32 = 500;
+    let (address, _directory) = address();
+    let config = ServerConfig { design, memory_bytes: 256 << 20, ..ServerConfig::default() };
+    let server = Server::start(config, &[&address]).unwrap();
+    let table = connect(&clients_address(&server)).unwrap();
+    for version in 0..2 {
+        let records = (0..RECORDS).map(|key| (key.to_le_bytes(), value(key, version, 60)));
+        table.put_many_with(records, |_, result| result.unwrap());
+    }
+    let keys: Vec<_> = (0..RECORDS + 10).map(u32::to_le_bytes).collect();
+    let mut forgotten = 0;
+    for (key, found) in (0..).zip(table.get_many(&keys)) {
+        match found.unwrap() {
+            Some(found) => assert_eq!(version(key, &found), 1, "{}", design.name),
+            None => forgotten += u32::from(key < RECORDS),
+        }
+    }
+    let may_forget = if design.index.forgets() { RECORDS / 10 } else { 0 };
+    assert!(forgotten <= may_forget, "{}: {forgotten} forgotten", design.name);
+    let (key, stored) = (3u32.to_le_bytes(), value(3, 9, 60));
+    table.put(key, &stored).unwrap();
+    assert_eq!(table.get(key).unwrap(), Some(stored), "{}", design.name);
+    assert!(table.delete(key).unwrap(), "{}", design.name);
+    assert_eq!(table.get(key).unwrap(), None, "{}", design.name);
+    assert_eq!(server.stats().clients_dropped, 0, "{}", design.name);
+}
+
+#[test]
+fn every_design() {
+    DESIGNS.iter().for_each(small_operations);
+}
+
+#[test]
+fn every_pair_of_verbs() {
+    for pair in Pair::all() {
+        small_operations(Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap());
+    }
 }
 
 #[test]
