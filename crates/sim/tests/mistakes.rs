@@ -69,7 +69,7 @@ mistakes! {
     a_retried_put_that_is_made_twice: RetriedPutExecutedTwice, "pilaf", History, 2000;
     the_memory_of_a_dead_server: DeadServerBelieved, "pilaf", History, 2000;
     no_checksum_of_buckets: NoBucketChecksum, "blocked-at-client", LostExtent, 500;
-    a_displacement_that_clears_first: DisplacementClearsFirst, "hopscotch-inline-at-client", History, 3000;
+    a_displacement_that_clears_first: DisplacementClearsFirst, "hopscotch-inline-at-client", History, 20_000;
     no_checksum_of_inline_slots: NoRowChecksum, "hopscotch-inline-at-client", History, 1000;
     a_slot_left_unmarked_by_growth: GrowthLeavesRowUnmarked, "hopscotch-at-client", History, 1000;
 }
