@@ -195,9 +195,10 @@ impl<N: Nic> End<N> {
         }
     }
 
-    /// Whether replies are lost that find no room.
-    pub fn loses_replies(&self) -> bool {
-        self.pair.reply.is_lossy()
+    /// Whether a client asks again when a reply does not come. One whose requests may be lost does so too, and for each time
+    /// that it asks there may be a reply: more than its window has slots.
+    pub fn is_asked_again(&self) -> bool {
+        self.pair.is_lossy()
     }
 
     /// Starts what was posted.

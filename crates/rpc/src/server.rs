@@ -726,8 +726,8 @@ impl<N: Nic> Server<N> {
     fn hold_back(&mut self, place: u16, sequence: u64, frame: Vec<u8>) {
         let Some(connection) = &mut self.connections[usize::from(place)] else { return };
         self.counters.backpressure += 1;
-        if connection.end.loses_replies() {
-            // As if it were lost on its way: the request comes again.
+        if connection.end.is_asked_again() {
+            // As if the request or its reply had been lost on its way: it comes again.
             return;
         }
         if connection.backlog.is_empty() {
