@@ -27,7 +27,7 @@ use system::{Gets, LocusStarter, Place, Raw};
   locus bench --design pilaf-vo --raw --workload c,w --distribution uniform
   locus bench --design pilaf-vo --request rc-write --reply rc-write
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
-  locus bench --design all --value-bytes 32,256,1024 --window 1,16 --html report.html
+  locus bench --design all --value-bytes 32,128,512 --window 1,16 --html report.html
   locus bench --design pilaf --growth --records 10000000
   locus bench --design pilaf --footprint
   locus bench --history history.ndjson --clients 4 --window 4
