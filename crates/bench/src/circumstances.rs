@@ -8,6 +8,8 @@ use std::time::SystemTime;
 /// Where, when and with what a benchmark ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
+    /// The version of this program.
+    pub version: String,
     /// The commit that this program was built from.
     pub commit: String,
     /// The machine's name.
@@ -35,6 +37,7 @@ impl Circumstances {
     pub fn here(parameters: String, harness_ns_per_op: f64) -> Self {
         let word = |path: &str| read_to_string(path).map_or("unknown".into(), |text| text.trim().to_owned());
         Self {
+            version: env!("CARGO_PKG_VERSION").into(),
             commit: env!("LOCUS_COMMIT").into(),
             machine: word("/proc/sys/kernel/hostname"),
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
@@ -51,7 +54,7 @@ impl Circumstances {
 
 impl fmt::Display for Circumstances {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, commit {}", self.date, self.commit)?;
+        writeln!(f, "{}, version {}, commit {}", self.date, self.version, self.commit)?;
         writeln!(
             f,
             "{}: {}, {} cores, {:.1} GiB, Linux {}, huge pages: {}",

@@ -8,10 +8,13 @@
 //! a nanosecond; [`harness_ns_per_operation`] measures what the loop itself costs, and every report carries it.
 #![forbid(unsafe_code)]
 
+pub mod chart;
 pub mod circumstances;
 pub mod clock;
 pub mod cpu;
 pub mod error;
+mod figures;
+mod html;
 pub mod keys;
 pub mod load;
 pub mod measure;
@@ -31,6 +34,6 @@ pub use options::BenchOptions;
 pub use peers::{PeerKind, become_reader_if_asked};
 pub use process::ServerProcess;
 pub use report::{Report, Row};
-pub use run::{harness_ns_per_operation, run};
+pub use run::{harness_ns_per_operation, run, run_with_values};
 pub use target::{Counters, Label, Starter, System, Target};
 pub use workload::{Distribution, Workload};

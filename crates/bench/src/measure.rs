@@ -74,6 +74,8 @@ pub struct Measured {
     pub client_cpu_ns_per_op: f64,
     /// READs per get, where there are READs.
     pub reads_per_get: Option<f64>,
+    /// Requests and replies per operation, where they are counted.
+    pub messages_per_op: Option<f64>,
     /// Retries per operation, where they are counted.
     pub retries_per_op: Option<f64>,
     /// Gets of loaded records that found nothing.
@@ -202,6 +204,7 @@ impl Measurement {
             server_idle_cores: times.server_idle_cores,
             client_cpu_ns_per_op: per(times.client_ns, operations),
             reads_per_get: total(|c| c.reads).map(|reads| per(reads, sum(|f| f.gets))),
+            messages_per_op: total(|c| c.messages).map(|messages| per(messages, operations)),
             retries_per_op: total(|c| c.retries).map(|retries| per(retries, operations)),
             missing: sum(|f| f.missing),
             errors: sum(|f| f.errors),
@@ -244,9 +247,12 @@ impl<'a> Client<'a> {
         barrier.wait(); // All have finished.
         let (target, load) = state?;
         let after = target.counters();
-        let since = |after: Option<u64>, before: Option<u64>| Some(after? - before.unwrap_or(0));
+        // What counted may have been lost with a connection.
+        let since =
+            |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before.unwrap_or(0)));
         let counters = Counters {
             reads: since(after.reads, before.reads),
+            messages: since(after.messages, before.messages),
             retries: since(after.retries, before.retries),
         };
         Ok((load.finished(), counters))

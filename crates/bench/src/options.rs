@@ -137,24 +137,21 @@ impl BenchOptions {
 
 impl fmt::Display for BenchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            records,
-            key_bytes,
-            value_bytes,
-            clients,
-            server_cores,
-            seconds,
-            warmup_seconds,
-            runs,
-            ..
-        } = self;
-        write!(
-            f,
-            "workloads {}, {} keys, {records} records, keys of {key_bytes} and values of {value_bytes} bytes, \
+        f.write_str(&self.describe(&[self.value_bytes]))
+    }
+}
+
+impl BenchOptions {
+    /// All of them on one line, with these lengths of values.
+    pub(crate) fn describe(&self, value_bytes: &[usize]) -> String {
+        let Self { records, key_bytes, clients, server_cores, seconds, warmup_seconds, runs, .. } = self;
+        format!(
+            "workloads {}, {} keys, {records} records, keys of {key_bytes} and values of {} bytes, \
              {clients} client(s), window {}, {server_cores} server core(s), {}, {seconds} s after {warmup_seconds} s of \
              warm-up, {runs} run(s), seed {}{}{}",
             list(&self.workloads),
             self.distribution.map_or("each workload's own".into(), |distribution| distribution.to_string()),
+            list(value_bytes),
             list(&self.windows),
             self.rate.map_or("closed loop".into(), |rate| format!("open loop at {rate}/s")),
             self.seed,

@@ -1,6 +1,7 @@
 //! The report: a row per system, workload and window, as JSON and as one table.
 
 use crate::circumstances::Circumstances;
+use crate::figures::{decimals, operations, time};
 use crate::measure::{Latency, Measured};
 use crate::options::BenchOptions;
 use crate::target::Label;
@@ -14,7 +15,10 @@ use std::fmt;
 pub struct Report {
     /// Shared by all rows.
     pub circumstances: Circumstances,
-    /// By workload, then by window, then by system.
+    /// The design of the first system, which the others are compared with.
+    pub first: String,
+    /// By workload, then by window, then by length of values, then by throughput: the best first, and last what could not
+    /// be measured.
     pub rows: Vec<Row>,
 }
 
@@ -39,6 +43,8 @@ pub struct Row {
     pub clients: usize,
     /// Operations outstanding per connection.
     pub window: usize,
+    /// The same as it was asked for, which may be more than the system can.
+    pub window_asked: usize,
     /// Cores of the server; `None` for a peer, which decides itself.
     pub server_cores: Option<usize>,
     /// Open loop: operations asked for per second.
@@ -65,6 +71,8 @@ pub struct Row {
     pub client_cpu_ns_per_op: Option<f64>,
     /// READs per get, where there are READs.
     pub reads_per_get: Option<f64>,
+    /// Requests and replies per operation, where they are counted.
+    pub messages_per_op: Option<f64>,
     /// Retries per operation, where they are counted.
     pub retries_per_op: Option<f64>,
     /// Gets of loaded records that found nothing, in all runs.
@@ -75,10 +83,34 @@ pub struct Row {
     pub errors: u64,
     /// What the first of them said.
     pub first_error: Option<String>,
-    /// The operations per second of the first system of this workload and window, divided by this one's, within each run.
+    /// The operations per second of the first system, with this workload, window and length of values, divided by this one's, within each run.
     pub first_system_is_faster_by: Option<f64>,
     /// Why this row could not be measured, or not to the end.
     pub failure: Option<String>,
+}
+
+impl Row {
+    /// What is to be said besides its figures: what failed, what was evicted.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let Self { design, fabric, workload, window, value_bytes, errors, missing, .. } = self;
+        let name = format!(
+            "{design} ({fabric}), workload {workload}, window {window}, values of {value_bytes} bytes"
+        );
+        let mut remarks = Vec::new();
+        if let Some(failure) = &self.failure {
+            remarks.push(format!("NOT MEASURED: {name}: {failure}"));
+        }
+        if self.forgets && *errors == 0 {
+            if *missing > 0 {
+                remarks
+                    .push(format!("EVICTED: {name}: {missing} gets found nothing, as those of a cache may"));
+            }
+        } else if errors + missing > 0 {
+            let first = self.first_error.as_deref().unwrap_or("records that were loaded were not found");
+            remarks.push(format!("ERRORS: {name}: {errors} failed, {missing} not found: {first}"));
+        }
+        remarks
+    }
 }
 
 /// A row in the making.
@@ -86,6 +118,7 @@ pub struct Row {
 pub(crate) struct Series {
     pub label: Label,
     pub workload: Workload,
+    pub value_bytes: usize,
     pub window_asked: usize,
     pub window: usize,
     pub pages: Option<String>,
@@ -97,11 +130,12 @@ impl Series {
     pub fn new(
         label: Label,
         workload: Workload,
+        value_bytes: usize,
         window_asked: usize,
         window: usize,
         pages: Option<String>,
     ) -> Self {
-        Self { label, workload, window_asked, window, pages, runs: Vec::new(), failure: None }
+        Self { label, workload, value_bytes, window_asked, window, pages, runs: Vec::new(), failure: None }
     }
 
     fn median(&self, field: impl Fn(&Measured) -> f64) -> f64 {
@@ -138,9 +172,10 @@ impl Series {
             distribution: options.distribution.unwrap_or(self.workload.distribution()),
             records: options.records,
             key_bytes: options.key_bytes,
-            value_bytes: options.value_bytes,
+            value_bytes: self.value_bytes,
             clients: options.clients,
             window: self.window,
+            window_asked: self.window_asked,
             server_cores: (!is_peer).then_some(options.server_cores),
             rate: options.rate,
             seconds: options.seconds,
@@ -154,6 +189,7 @@ impl Series {
             server_idle_cores: self.median_if_any(|m| m.server_idle_cores),
             client_cpu_ns_per_op: self.median_if_any(|m| Some(m.client_cpu_ns_per_op)),
             reads_per_get: self.median_if_any(|m| m.reads_per_get),
+            messages_per_op: self.median_if_any(|m| m.messages_per_op),
             retries_per_op: self.median_if_any(|m| m.retries_per_op),
             missing: self.runs.iter().map(|m| m.missing).sum(),
             forgets: self.label.forgets,
@@ -185,23 +221,31 @@ struct FileRow<'a> {
 }
 
 impl Report {
-    /// Sorts what was measured of each system into rows.
+    /// Sorts what was measured of each system, with each length of values, into rows.
     pub(crate) fn new(
         options: &BenchOptions,
+        value_bytes: &[usize],
         circumstances: Circumstances,
-        systems: Vec<Vec<Series>>,
+        systems: &[Vec<Series>],
     ) -> Self {
         let mut rows = Vec::new();
         for &workload in &options.workloads {
             for &window in &options.windows {
-                let is_here = |s: &&Series| s.workload == workload && s.window_asked == window;
-                let first = systems.first().and_then(|first| first.iter().find(is_here));
-                rows.extend(
-                    systems.iter().flatten().filter(is_here).map(|series| series.row(options, first)),
-                );
+                for &bytes in value_bytes {
+                    let is_here = |s: &&Series| {
+                        s.workload == workload && s.window_asked == window && s.value_bytes == bytes
+                    };
+                    let first = systems.first().and_then(|first| first.iter().find(is_here));
+                    let here = systems.iter().flatten().filter(is_here);
+                    let mut here: Vec<_> = here.map(|series| series.row(options, first)).collect();
+                    // Of a row without runs they are 0.
+                    here.sort_by(|one, other| other.ops_per_second.total_cmp(&one.ops_per_second));
+                    rows.extend(here);
+                }
             }
         }
-        Self { circumstances, rows }
+        let first = systems.iter().flatten().next().map_or("first", |series| &series.label.design);
+        Self { circumstances, first: first.to_owned(), rows }
     }
 
     /// The rows as a JSON list, each with the circumstances.
@@ -220,9 +264,9 @@ impl Report {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);
-        let first = self.rows.first().map_or("first", |row| &row.design);
-        let faster_by = format!("{first} is");
+        let faster_by = format!("{} is", self.first);
         let reads = self.rows.iter().any(|row| row.reads_per_get.is_some());
+        let sizes = self.rows.windows(2).any(|two| two[0].value_bytes != two[1].value_bytes);
         let mut header = vec![
             "workload",
             "system",
@@ -238,11 +282,17 @@ impl Report {
         if reads {
             header.push("READs/get");
         }
+        if sizes {
+            header.insert(3, "value bytes");
+        }
         table.set_header(header);
         for row in &self.rows {
             let mut cells = cells(row);
             if reads {
                 cells.push(row.reads_per_get.map_or("-".into(), |reads| format!("{reads:.2}")));
+            }
+            if sizes {
+                cells.insert(3, row.value_bytes.to_string());
             }
             table.add_row(cells);
         }
@@ -274,59 +324,11 @@ fn cells(row: &Row) -> Vec<String> {
     cells
 }
 
-/// How many decimals show a ratio to two digits or more.
-fn decimals(ratio: f64) -> usize {
-    match ratio {
-        r if r >= 10.0 => 0,
-        r if r >= 1.0 => 1,
-        r if r >= 0.1 => 2,
-        _ => 3,
-    }
-}
-
-/// Operations per second, with three digits.
-fn operations(per_second: f64) -> String {
-    match per_second {
-        n if n >= 1e6 => format!("{:.2} M", n / 1e6),
-        n if n >= 1e3 => format!("{:.1} k", n / 1e3),
-        n => format!("{n:.0}"),
-    }
-}
-
-/// A time given in nanoseconds. Slightly less than nothing is measured when a server's idle time varies.
-fn time(ns: f64) -> String {
-    match ns {
-        n if n.abs() < 0.5 => "0 ns".into(),
-        n if n < 10_000.0 => format!("{n:.0} ns"),
-        n if n < 1e7 => format!("{:.1} us", n / 1e3),
-        n => format!("{:.1} ms", n / 1e6),
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.circumstances)?;
         writeln!(f, "{}", self.table())?;
-        for row in &self.rows {
-            let name =
-                format!("{} ({}), workload {}, window {}", row.design, row.fabric, row.workload, row.window);
-            if let Some(failure) = &row.failure {
-                writeln!(f, "NOT MEASURED: {name}: {failure}")?;
-            }
-            if row.forgets && row.errors == 0 {
-                if row.missing > 0 {
-                    writeln!(
-                        f,
-                        "EVICTED: {name}: {} gets found nothing, as those of a cache may",
-                        row.missing
-                    )?;
-                }
-            } else if row.errors + row.missing > 0 {
-                let first = row.first_error.as_deref().unwrap_or("records that were loaded were not found");
-                writeln!(f, "ERRORS: {name}: {} failed, {} not found: {first}", row.errors, row.missing)?;
-            }
-        }
-        Ok(())
+        self.rows.iter().flat_map(Row::remarks).try_for_each(|remark| writeln!(f, "{remark}"))
     }
 }
 

@@ -19,14 +19,44 @@ use std::sync::Arc;
 /// Operations outstanding per client while loading, for systems that can.
 const FILL_WINDOW: usize = 64;
 
-/// Starts and measures everything in `starters`, in their order. What cannot be started or fails has rows that say why.
+/// Starts and measures everything in `starters`. What cannot be started or fails has rows that say why.
 pub fn run(options: &BenchOptions, starters: &[Box<dyn Starter>]) -> Result<Report, BenchError> {
-    options.check()?;
+    run_with_values(options, &[options.value_bytes], starters)
+}
+
+/// The same with each of these lengths of values, in place of that of the options: one after the other, each with systems
+/// of its own.
+pub fn run_with_values(
+    options: &BenchOptions,
+    value_bytes: &[usize],
+    starters: &[Box<dyn Starter>],
+) -> Result<Report, BenchError> {
+    let sizes: Vec<_> =
+        value_bytes.iter().map(|&value_bytes| BenchOptions { value_bytes, ..options.clone() }).collect();
+    let Some(first) = sizes.first() else {
+        return Err(BenchError::Options("at least one length of values is needed (--value-bytes)".into()));
+    };
+    sizes.iter().try_for_each(BenchOptions::check)?;
     let clock = Clock::new();
-    let harness_ns = harness_ns_per_operation(options, &clock)?;
-    let circumstances = Circumstances::here(options.to_string(), harness_ns);
+    let harness_ns = harness_ns_per_operation(first, &clock)?;
+    let circumstances = Circumstances::here(options.describe(value_bytes), harness_ns);
+    let mut systems: Vec<_> = starters.iter().map(|_| Vec::new()).collect();
+    for options in &sizes {
+        for (system, series) in systems.iter_mut().zip(measure_all(options, starters, &clock)?) {
+            system.extend(series);
+        }
+    }
+    Ok(Report::new(options, value_bytes, circumstances, &systems))
+}
+
+/// What is measured of each system with one length of values.
+fn measure_all(
+    options: &BenchOptions,
+    starters: &[Box<dyn Starter>],
+    clock: &Clock,
+) -> Result<Vec<Vec<Series>>, BenchError> {
     let mut contestants: Vec<_> =
-        starters.iter().map(|s| Contestant::start(s.as_ref(), options, &clock)).collect();
+        starters.iter().map(|s| Contestant::start(s.as_ref(), options, clock)).collect();
     let measurements = options.workloads.len() * options.runs * options.windows.len() * contestants.len();
     let progress = bar(measurements as u64, "measurements");
     for &workload in &options.workloads {
@@ -36,15 +66,14 @@ pub fn run(options: &BenchOptions, starters: &[Box<dyn Starter>]) -> Result<Repo
                 for contestant in &mut contestants {
                     progress
                         .set_prefix(format!("workload {workload}, window {window}, {}", contestant.label));
-                    contestant.measure(options, workload, window, run, &clock, &traces);
+                    contestant.measure(options, workload, window, run, clock, &traces);
                     progress.inc(1);
                 }
             }
         }
     }
     progress.finish_and_clear();
-    let series = contestants.into_iter().map(|contestant| contestant.series).collect();
-    Ok(Report::new(options, circumstances, series))
+    Ok(contestants.into_iter().map(|contestant| contestant.series).collect())
 }
 
 /// A system, while it runs, and what was measured of it.
@@ -88,7 +117,8 @@ impl Contestant {
         let known = self.series.iter().position(|s| s.workload == workload && s.window == narrowed);
         let number = known.unwrap_or_else(|| {
             let pages = self.system.as_ref().ok().and_then(|system| system.pages());
-            self.series.push(Series::new(self.label.clone(), workload, window, narrowed, pages));
+            let (label, bytes) = (self.label.clone(), options.value_bytes);
+            self.series.push(Series::new(label, workload, bytes, window, narrowed, pages));
             self.series.len() - 1
         });
         let series = &mut self.series[number];

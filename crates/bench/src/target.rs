@@ -69,6 +69,8 @@ pub trait Target {
 pub struct Counters {
     /// One-sided READs posted for gets.
     pub reads: Option<u64>,
+    /// Requests sent and replies received.
+    pub messages: Option<u64>,
     /// Reads done again since they did not verify, and operations done again for any other reason.
     pub retries: Option<u64>,
 }

@@ -56,6 +56,20 @@ impl Workload {
         Mix { put_percent, insert_percent, read_modify_write_percent }
     }
 
+    /// The mix in words: `50% gets, 50% puts`.
+    pub fn summary(self) -> String {
+        let Mix { put_percent, insert_percent, read_modify_write_percent } = self.mix();
+        let gets = 100 - put_percent - insert_percent - read_modify_write_percent;
+        let kinds = [
+            (gets, "gets"),
+            (put_percent, "puts"),
+            (insert_percent, "inserts"),
+            (read_modify_write_percent, "read-modify-writes"),
+        ];
+        let some = kinds.iter().filter(|(percent, _)| *percent > 0);
+        some.map(|(percent, kind)| format!("{percent}% {kind}")).collect::<Vec<_>>().join(", ")
+    }
+
     /// YCSB's own choice of keys for this workload; for W that of most others.
     pub fn distribution(self) -> Distribution {
         if self == Workload::D { Distribution::Latest } else { Distribution::Zipfian }

@@ -41,6 +41,11 @@ fn way(text: &str) -> Result<Way, String> {
 }
 
 impl Choices {
+    /// Whether nothing is chosen in place of anything.
+    pub fn is_none(self) -> bool {
+        self.index.is_none() && self.reads.is_none() && self.request.is_none() && self.reply.is_none()
+    }
+
     /// The design with these choices, or why there is none.
     pub fn instead_of(self, design: &'static Design) -> anyhow::Result<&'static Design> {
         let pair = Pair {

@@ -1,5 +1,6 @@
 //! `locus bench`: measures designs and peers side by side, and prints one table.
 
+mod command;
 mod footprint;
 mod growth;
 mod recording;
@@ -12,6 +13,7 @@ use locus_bench::{BenchOptions, Distribution, PeerKind, Starter, Workload};
 use locus_store::{DESIGNS, Design};
 use recording::Recording;
 use std::{
+    fs::OpenOptions,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -25,12 +27,14 @@ use system::{Gets, LocusStarter, Place, Raw};
   locus bench --design pilaf-vo --raw --workload c,w --distribution uniform
   locus bench --design pilaf-vo --request rc-write --reply rc-write
   locus bench --design pilaf --get-many --workload c --distribution uniform --window 1,16
+  locus bench --design all --value-bytes 32,128,512 --window 1,16 --html report.html
   locus bench --design pilaf --growth --records 10000000
   locus bench --design pilaf --footprint
   locus bench --history history.ndjson --clients 4 --window 4
   locus bench --design pilaf-vo --window 1,16 --peers memcached-unix,redis-unix --json rows.json")]
 pub struct BenchArgs {
-    /// Designs, or `all`
+    /// Designs, or `all`. Within a workload, a window and a length of values the table has the one with the highest
+    /// throughput first
     #[arg(long, value_delimiter = ',', default_value = "pilaf,pilaf-vo", value_name = "NAME")]
     #[arg(default_value_if("history", IsPresent, "pilaf"))]
     design: Vec<String>,
@@ -66,9 +70,9 @@ pub struct BenchArgs {
     /// Length of keys
     #[arg(long, default_value_t = 16)]
     key_bytes: usize,
-    /// Length of values
-    #[arg(long, default_value_t = 64)]
-    value_bytes: usize,
+    /// Length of values; several lengths are measured one after the other, each with servers of its own
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    value_bytes: Vec<usize>,
     /// Connections, each with a thread of its own
     #[arg(long, default_value_t = 1, default_value_if("history", IsPresent, "2"))]
     clients: usize,
@@ -106,8 +110,12 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Also write the rows as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["growth", "footprint"])]
     json: Option<PathBuf>,
+    /// Also write a report with charts: one page that needs no network and no scripts. It names neither this machine nor
+    /// its files
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["growth", "footprint"])]
+    html: Option<PathBuf>,
     /// Also record every operation, of loading and warm-up too, write them as NDJSON, and judge whether they are
     /// linearizable. For short runs: a history takes 2 million operations and 512 MiB of keys and values. The defaults
     /// become `--design pilaf --workload a --records 1000 --clients 2 --seconds 0.1 --warmup-seconds 0`. Figures include
@@ -120,6 +128,9 @@ pub struct BenchArgs {
 /// linearizable.
 pub fn run(arguments: BenchArgs) -> anyhow::Result<Outcome> {
     let options = arguments.options();
+    if arguments.value_bytes.len() > 1 && (arguments.growth || arguments.history.is_some()) {
+        bail!("--growth and --history are of one length of values: give one (--value-bytes)");
+    }
     if let Some(file) = &arguments.history {
         arguments.refuse_what_is_no_history()?;
         return run_recorded(&arguments, &options, file);
@@ -158,15 +169,28 @@ fn measure(
     options: &BenchOptions,
     starters: &[Box<dyn Starter>],
 ) -> anyhow::Result<()> {
-    let report = locus_bench::run(options, starters)?;
+    let (json, html) = (&arguments.json, &arguments.html);
+    for file in json.iter().chain(html) {
+        // Told before measuring rather than after, and what is there stays until then.
+        OpenOptions::new().create(true).append(true).open(file).with_context(|| writing(file))?;
+    }
+    let report = locus_bench::run_with_values(options, &arguments.value_bytes, starters)?;
     println!("{report}");
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, report.to_json()).with_context(|| format!("writing {}", file.display()))?;
+    if let Some(file) = json {
+        std::fs::write(file, report.to_json()).with_context(|| writing(file))?;
+    }
+    if let Some(file) = html {
+        let command = command::of(std::env::args());
+        std::fs::write(file, report.to_html(&command)).with_context(|| writing(file))?;
     }
     if !report.is_complete() {
         bail!("some rows could not be measured, or had errors: see the table");
     }
     Ok(())
+}
+
+fn writing(file: &Path) -> String {
+    format!("writing {}", file.display())
 }
 
 impl BenchArgs {
@@ -176,7 +200,7 @@ impl BenchArgs {
             distribution: self.distribution,
             records: self.records,
             key_bytes: self.key_bytes,
-            value_bytes: self.value_bytes,
+            value_bytes: self.value_bytes[0],
             clients: self.clients,
             windows: self.window.clone(),
             server_cores: self.server_cores,
@@ -202,16 +226,20 @@ impl BenchArgs {
     fn designs(&self) -> anyhow::Result<Vec<&'static Design>> {
         let mut designs = Vec::new();
         for name in &self.design {
-            match (name.as_str(), Design::find(name)) {
-                ("all", _) => designs.extend(DESIGNS),
-                (_, Some(design)) => {
-                    // Designs may differ in nothing but what was chosen instead.
-                    let design = self.choices.instead_of(design)?;
-                    if !designs.contains(&design) {
-                        designs.push(design);
-                    }
-                }
+            let named: Vec<_> = match (name.as_str(), Design::find(name)) {
+                ("all", _) if self.choices.is_none() => DESIGNS.iter().collect(),
+                ("all", _) => bail!(
+                    "all designs with other choices than their own would differ in little else: name a design (--design), \
+                     or leave --index, --reads, --request and --reply out"
+                ),
+                (_, Some(design)) => vec![self.choices.instead_of(design)?],
                 (_, None) => bail!("there is no design {name:?}: `locus designs` lists them"),
+            };
+            // Designs may differ in nothing but what was chosen instead.
+            for design in named {
+                if !designs.contains(&design) {
+                    designs.push(design);
+                }
             }
         }
         Ok(designs)

@@ -11,9 +11,10 @@ use locus_fabric::{
     shm::ShmNic,
     verbs::VerbsNic,
 };
+use locus_index::hopscotch::{INLINE_SLOT_BYTES, NEIGHBOURHOOD, Shape};
 use locus_rpc::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use locus_runtime::{LANES_MAX, interleave_async, yield_now};
-use locus_store::{Client, ClientConfig, Design, Locus, RawReads, StoreError};
+use locus_store::{Client, ClientConfig, Design, Index, Locus, RawReads, StoreError};
 use std::{
     cell::OnceCell,
     convert::Infallible,
@@ -197,12 +198,18 @@ impl<N: Nic> Running<N> {
     ) -> Result<(), BenchError> {
         let directory = PrivateDirectory::new()?;
         self.address = Address::Shm(directory.path().join("locus.sock"));
-        let record_bytes = options.key_bytes + options.value_bytes + 24;
+        let pair_bytes = options.key_bytes + options.value_bytes;
+        let slot_bytes = (design.index == Index::HopscotchInline).then(|| slot_bytes(pair_bytes));
+        // Of a table that grows there are both, the larger one half empty.
+        let record_bytes = slot_bytes.map_or(pair_bytes + 24, |slot_bytes| 2 * slot_bytes);
         let memory_mib = ((options.records as usize * (2 * record_bytes + 256)) >> 20) + 512;
         let program = std::env::current_exe().map_err(BenchError::system("finding this program's file"))?;
         let mut command = Command::new(program);
         command.args(["serve", "--design", design.name, "--listen", &self.address.to_string()]);
         command.args(["--cores", &options.server_cores.to_string(), "--memory", &format!("{memory_mib}MiB")]);
+        if let Some(slot_bytes) = slot_bytes {
+            command.args(["--slot-bytes", &slot_bytes.to_string()]);
+        }
         if small_pages {
             command.arg("--small-pages");
         }
@@ -213,6 +220,15 @@ impl<N: Nic> Running<N> {
         self._directory = Some(directory);
         Ok(())
     }
+}
+
+/// The shortest slots, from the usual ones on, that have room for key and value; the usual ones if none have, so that the
+/// server says why it refuses them.
+fn slot_bytes(pair_bytes: usize) -> usize {
+    let usual = INLINE_SLOT_BYTES;
+    let mut longer = std::iter::successors(Some(usual), |bytes| Some(2 * bytes))
+        .map_while(|bytes| Shape::inline_slots(NEIGHBOURHOOD, bytes));
+    longer.find(|shape| shape.pair_bytes_max() >= pair_bytes).map_or(usual, |shape| shape.slot_bytes())
 }
 
 impl<N: Nic> System for Running<N> {
@@ -294,10 +310,13 @@ impl<N: Nic> Target for Connected<N> {
         let reads = [&effort.rows_read, &effort.rows_read_again, &effort.extents_read, &effort.entries_read];
         let again = [&effort.rows_unverified, &effort.extents_unverified, &effort.second_passes_failed];
         let sum = |counters: &[&std::cell::Cell<u64>]| counters.iter().map(|counter| counter.get()).sum();
-        let at_client = self.client.reads() == Locus::Client && !matches!(self.gets, Gets::Raw(_));
+        let bare = matches!(self.gets, Gets::Raw(_));
+        let (messages, sent_again) = self.client.messages();
+        let at_client = self.client.reads() == Locus::Client && !bare;
         Counters {
             reads: at_client.then(|| sum(&reads)),
-            retries: Some(sum(&again) + self.client.counters().fallbacks.get()),
+            messages: (!bare).then_some(messages),
+            retries: Some(sum(&again) + sent_again + self.client.counters().fallbacks.get()),
         }
     }
 }

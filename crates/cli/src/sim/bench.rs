@@ -1,7 +1,7 @@
 //! `locus sim bench`: what a design would do on a cluster, in virtual time.
 
 use crate::Outcome;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -118,8 +118,8 @@ pub fn run(arguments: &BenchArgs) -> anyhow::Result<Outcome> {
         std::fs::write(file, json + "\n").with_context(|| format!("writing {}", file.display()))?;
     }
     if let Some(file) = &arguments.svg {
-        let drawing = throughput_against_latency(&rows).map_err(|error| anyhow!("drawing: {error}"))?;
-        std::fs::write(file, drawing).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(file, throughput_against_latency(&rows))
+            .with_context(|| format!("writing {}", file.display()))?;
     }
     Ok(Outcome::Done)
 }

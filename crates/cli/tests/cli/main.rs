@@ -7,6 +7,7 @@ mod histories;
 mod large_files;
 mod load;
 mod records;
+mod reports;
 mod serving;
 mod simulations;
 mod ways;

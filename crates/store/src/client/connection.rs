@@ -16,7 +16,7 @@ use locus_index::{
     hopscotch::Shape,
 };
 use locus_memory::{RegionId, Remote, RemoteConfig};
-use locus_rpc::{Channel, ChannelConfig, Greeting, Hub, Pair, Staging};
+use locus_rpc::{Channel, ChannelConfig, ChannelCounters, Greeting, Hub, Pair, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::Rc,
@@ -161,6 +161,11 @@ impl<N: Nic> Connection<N> {
     pub(super) fn table(&self, partition: PartitionId) -> Option<Table> {
         let table = self.tables[partition.index()].get();
         (table.rows > 0).then_some(table)
+    }
+
+    /// What the channels that were opened did so far.
+    pub(super) fn channel_counters(&self) -> impl Iterator<Item = ChannelCounters> {
+        self.channels.iter().filter_map(OnceCell::get).map(|channel| channel.counters())
     }
 
     /// The channel to a core, opened on first use.

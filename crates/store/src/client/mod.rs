@@ -174,6 +174,23 @@ impl<N: Nic> Client<N> {
         &self.effort
     }
 
+    /// How many requests this client's channels have sent, repeated ones included, and replies received; over connections
+    /// that are there. The second number is of the requests that were sent again.
+    pub fn messages(&self) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for server in &self.servers {
+            let connection = server.connection.borrow();
+            for counters in connection.iter().flat_map(|connection| connection.channel_counters()) {
+                sum.0 += counters.requests
+                    + counters.replies
+                    + counters.unclaimed_replies
+                    + counters.foreign_replies;
+                sum.1 += counters.resent + counters.repeated;
+            }
+        }
+        sum
+    }
+
     /// Where gets run.
     pub fn reads(&self) -> Locus {
         self.reads
