@@ -1,7 +1,7 @@
 //! Workloads, load generation, live peers and reports.
 //!
 //! A [`Starter`] starts a server and yields a [`System`]; a system's connections are [`Target`]s; a target draws
-//! operations from a [`Load`] and tells it how each went. [`run`] does that for every system, workload, window and
+//! operations from a [`Load`] and tells it how each went. [`run()`] does that for every system, workload, window and
 //! run of a [`BenchOptions`], and gives a [`Report`] of rows.
 //!
 //! The operations of every run are drawn beforehand ([`trace`]), so that drawing them costs the measured loop about
