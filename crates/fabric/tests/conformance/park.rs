@@ -10,7 +10,7 @@ use locus_fabric::{
     Access, Completion, CompletionQueue, Link, Nic, Opcode, PagePolicy, Park, Payload, QueuePair, Region,
     RemoteSlice, SendRequest, Status, Transport, Transport::*, Verb,
 };
-use locus_runtime::{MonotonicClock, channel, world};
+use locus_runtime::{Clock, MonotonicClock, channel, world};
 use std::{
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -41,6 +41,9 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
 
 /// Longer than any case waits.
 const NIGHT: Duration = Duration::from_secs(3600);
+
+/// After so long a message that may be lost is taken to be: so seldom that a case whose messages wake nobody ends late.
+const LOST_AFTER: Duration = Duration::from_millis(200);
 
 /// Runs a sleeper on a thread of its own and asserts that it ends within the patience, driven by `meanwhile`.
 fn ends_in_time(sleeper: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
@@ -185,6 +188,8 @@ fn a_write_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>, transport: Transpor
     const ROUNDS: u64 = 2_000;
     // Where that wakes nobody, one with an immediate must.
     let immediate = (!fixture.nic.properties().writes_wake).then_some(7);
+    // What may have been lost is written again, which is the same word at the same place.
+    let may_be_lost = transport == Uc && fixture.nic.properties().loses_messages;
     let config = fixture.config(transport);
     let (nic, near, far) = (fixture.nic.clone(), fixture.near.clone(), fixture.far.clone());
     let play = |link: &N::Link, first: bool| {
@@ -193,31 +198,37 @@ fn a_write_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>, transport: Transpor
         let (_, mut facts) = link.receive(PATIENCE).unwrap().expect("the other's memory");
         let theirs = link.import(facts.pop().expect("its facts")).unwrap();
         let mut end = End::connected(&nic, link, &config);
+        let clock = MonotonicClock::new();
         let is_there = |round| region.words()[0].load(Ordering::Acquire) == round;
         (0..ROUNDS.min(64)).for_each(|id| end.receive(id, &region, 64, 64));
+        let write = |end: &mut End<N>, word: u64| {
+            let payload = Payload::Inline(&[&word.to_le_bytes()]);
+            let to = RemoteSlice { region: &theirs, offset: 0 };
+            let verb = Verb::Write { payload, to, immediate };
+            end.post(&SendRequest { id: word, verb, signaled: true });
+        };
         for round in 1..=ROUNDS {
-            let word = round.to_le_bytes();
-            let write = |end: &mut End<N>| {
-                let payload = Payload::Inline(&[&word]);
-                let to = RemoteSlice { region: &theirs, offset: 0 };
-                let verb = Verb::Write { payload, to, immediate };
-                end.post(&SendRequest { id: round, verb, signaled: true });
-            };
             if first {
-                write(&mut end);
+                write(&mut end, round);
             }
+            let mut waits_from = clock.now_ns();
             loop {
                 end.poll();
                 if is_there(round) {
                     break;
                 }
+                if may_be_lost && clock.now_ns() - waits_from > LOST_AFTER.as_nanos() as u64 {
+                    while end.take_sent().is_some() {}
+                    write(&mut end, if first { round } else { round - 1 });
+                    waits_from = clock.now_ns();
+                }
                 if end.receives.prepare() {
-                    let night = if is_there(round) { Duration::ZERO } else { NIGHT };
-                    end.receives.park(night);
+                    let night = if may_be_lost { LOST_AFTER } else { NIGHT };
+                    end.receives.park(if is_there(round) { Duration::ZERO } else { night });
                 }
             }
             if !first {
-                write(&mut end);
+                write(&mut end, round);
             }
             while end.take_sent().is_some() {}
             while end.take_received().is_some() {
@@ -227,6 +238,10 @@ fn a_write_wakes_a_sleeper<N: Nic>(fixture: &mut Fixture<N>, transport: Transpor
         link.send(b"bye", Vec::new()).unwrap();
         wait("the other side to end", || {
             end.poll();
+            if may_be_lost && !first {
+                while end.take_sent().is_some() {}
+                write(&mut end, ROUNDS);
+            }
             link.receive(Duration::from_millis(1)).unwrap()
         });
     };
