@@ -91,9 +91,7 @@ impl<'a> Sink<'a> {
         if self.filled == 0
             && let Some(places) = self.straight(chunks.len())
         {
-            for (place, chunk) in places.iter().zip(chunks) {
-                store(place, u64::from_le_bytes(*chunk));
-            }
+            copy_words_in(chunks, places);
             self.index += chunks.len();
         } else {
             for chunk in chunks {
@@ -184,6 +182,14 @@ fn blend(place: &AtomicU64, bytes: u64, mask: u64, neighbours: Neighbours) {
                 old = seen;
             }
         }
+    }
+}
+
+/// Copies whole words in.
+#[inline(always)]
+pub(crate) fn copy_words_in(source: &[[u8; 8]], into: &[AtomicU64]) {
+    for (place, word) in into.iter().zip(source) {
+        store(place, u64::from_le_bytes(*word));
     }
 }
 

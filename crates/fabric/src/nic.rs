@@ -206,6 +206,12 @@ pub trait QueuePair {
     fn read_at_once(&mut self, _into: &mut [u8], _from: &RemoteSlice<'_, Self::Nic>) -> bool {
         false
     }
+    /// Carries out a WRITE at once, past both queues, if nothing that was posted is unfinished: whoever sees what this
+    /// process stores later sees these bytes, too. Over RC and UC, only on NICs whose WRITEs take no time of their own
+    /// ([`Properties::writes_at_once`]). False if nothing was stored; post the WRITE to see why.
+    fn write_at_once(&mut self, _from: &[u8], _to: &RemoteSlice<'_, Self::Nic>) -> bool {
+        false
+    }
     /// Starts whatever was posted (the doorbell).
     fn ring(&mut self) -> Result<(), PostError>;
     /// Posts a RECV. On UD the first 40 bytes of the buffer are for the GRH.

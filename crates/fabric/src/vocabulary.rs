@@ -101,6 +101,8 @@ pub struct Properties {
     pub prefetches: bool,
     /// Whether [`QueuePair::read_at_once`](crate::QueuePair::read_at_once) works: a READ is over when it is started.
     pub reads_at_once: bool,
+    /// Whether [`QueuePair::write_at_once`](crate::QueuePair::write_at_once) works: so is a WRITE.
+    pub writes_at_once: bool,
 }
 
 /// What becomes of an RC message for which the receiver has posted no RECV.

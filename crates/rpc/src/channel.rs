@@ -10,19 +10,22 @@ use crate::{
     ChannelCounters, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair, ReplyHeader,
     RequestHeader, RpcError, STAGED_BYTES, Staged, Staging,
     doorbell::Doorbell,
-    frame::{REPLY_BUFFER_BYTES, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES},
+    frame::{REPLY_BUFFER_BYTES, REQUEST_HEADER_BYTES},
     line::{self, Line, PIECES_MAX, Replies},
+    outbox::Sent,
     pair::Carrier,
     slots::{Layout, Look},
     tag::{self, Kind},
     window::{Phase, Window},
 };
-use hold::{Held, Hold};
+pub use hold::{Call, Step};
 use locus_fabric::{Completion, FabricError, Facts, Link, Nic, PostError, Status, Transport, Work};
 use locus_runtime::{Clock, MonotonicClock};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    rc::Rc,
+    task::Poll,
 };
 
 /// The limits of a channel. Both sides must agree on the window.
@@ -110,7 +113,8 @@ struct Inner<N: Nic> {
     token: u64,
     counters: ChannelCounters,
     clock: MonotonicClock,
-    /// How often the hub had slept when it was last looked whether something is overdue.
+    /// How often the core has slept, and had when it was last looked whether something is overdue.
+    slept: Rc<Cell<u64>>,
     sleeps: u64,
     /// Since when nothing has come, as far as that was looked at, and whether the server was woken since.
     silent_since_ns: Option<u64>,
@@ -158,6 +162,7 @@ impl<N: Nic> Channel<N> {
             token: 0,
             counters: ChannelCounters::default(),
             clock: MonotonicClock::new(),
+            slept: hub.slept(),
             sleeps: 0,
             silent_since_ns: None,
             config,
@@ -265,30 +270,25 @@ impl<N: Nic> Channel<N> {
         request: &Request<'_>,
         on_reply: impl FnOnce(&Reply<'_>) -> T,
     ) -> Result<T, RpcError> {
+        let mut call = self.begin(request)?;
+        poll_fn(|_| match call.step() {
+            Step::Waits | Step::Lost => Poll::Pending,
+            Step::Answered => Poll::Ready(Ok(())),
+            Step::Ended(error) => Poll::Ready(Err(error)),
+        })
+        .await?;
+        Ok(call.take(on_reply))
+    }
+
+    /// The same for who takes the steps himself, which spares a future.
+    #[inline]
+    pub fn begin<'c>(&'c self, request: &'c Request<'c>) -> Result<Call<'c, N>, RpcError> {
         check_size("key", request.key.len(), KEY_BYTES_MAX)?;
         if self.inner.borrow().is_long(request) {
             self.check_staged(request)?;
         }
         N::charge(Work::Request);
-        let mut hold = Hold { channel: self, held: Held::Nothing };
-        let index = poll_fn(|_| hold.advance(request)).await?;
-        // The frame leaves its slot for the moment and the slot is free, so that `on_reply` may use the channel, however
-        // narrow its window.
-        hold.held = Held::Nothing;
-        let (status, version, frame, bytes) = {
-            let window = &mut self.inner.borrow_mut().window;
-            let lent = window.lend(index);
-            window.release(index);
-            lent
-        };
-        let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
-        N::charge(Work::Reply(value.len()));
-        let output = on_reply(&Reply { status, version, value });
-        let slot = &mut self.inner.borrow_mut().window.slots[index as usize];
-        if slot.frame.is_empty() {
-            slot.frame = frame;
-        }
-        Ok(output)
+        Ok(Call::new(self, request))
     }
 
     #[cold]
@@ -340,6 +340,15 @@ impl<N: Nic> Inner<N> {
         }
     }
 
+    /// What a call that has no reply yet does.
+    #[inline]
+    fn waits(&self) -> Step {
+        match self.state {
+            State::Connecting | State::Connected => Step::Waits,
+            State::Lost(_) | State::Closed(_) => Step::Lost,
+        }
+    }
+
     #[cold]
     fn lost_error(&self) -> RpcError {
         let cause = match self.state {
@@ -379,6 +388,9 @@ impl<N: Nic> Inner<N> {
     /// Sends the request of a slot, if there is room; if not, the next poll tries again.
     #[inline]
     fn send(&mut self, channel: &Channel<N>, index: u32, request: &Request<'_>) {
+        if self.line.as_ref().is_some_and(Line::is_half_full) {
+            self.drive(&channel.hub, channel.member);
+        }
         let sent = if self.is_long(request) {
             self.post_staged(channel, index, request)
         } else {
@@ -427,10 +439,13 @@ impl<N: Nic> Inner<N> {
         };
         let header = header.encode();
         let parts = [&header[..], request.key, value];
-        line.send(slot.sequence, slot.attempts, &parts)?;
+        let sent = line.send(slot.sequence, slot.attempts, &parts)?;
         if self.config.pair.is_lossy() {
             slot.copy.clear();
             parts.iter().for_each(|part| slot.copy.extend_from_slice(part));
+        }
+        if sent == Sent::AtOnce {
+            return Ok(());
         }
         self.doorbell.posted();
         if !self.window.is_alone() {
@@ -483,19 +498,41 @@ impl<N: Nic> Inner<N> {
             self.ring();
         }
         if !any {
-            self.nothing(hub);
+            self.nothing();
         }
         any
     }
 
     /// Nothing has come.
     #[inline]
-    fn nothing(&mut self, hub: &Hub<N>) {
+    fn nothing(&mut self) {
         self.counters.empty_polls += 1;
-        if self.counters.empty_polls.is_multiple_of(LOOK_EVERY) || self.sleeps != hub.sleeps() {
-            self.sleeps = hub.sleeps();
+        if self.counters.empty_polls.is_multiple_of(LOOK_EVERY) || self.has_slept() {
+            self.sleeps = self.slept.get();
             self.look_after();
         }
+    }
+
+    /// Whether the core has slept since it was last looked whether something is overdue.
+    #[inline(always)]
+    fn has_slept(&self) -> bool {
+        self.sleeps != self.slept.get()
+    }
+
+    /// Whether nothing is to be done for a call that holds this slot but to count an empty poll, which this does: its
+    /// request was sent, its reply is not there, and it is not yet time for anything else. What most polls come to, in as
+    /// few instructions as possible.
+    #[inline(always)]
+    fn waits_in_vain(&mut self, index: usize) -> bool {
+        let Some(Line { replies: Replies::Written(arrivals), .. }) = &self.line else { return false };
+        let waits = self.window.slots[index].phase == Phase::Sent
+            && self.state == State::Connected
+            && !arrivals.is_there(index)
+            && !self.doorbell.waits()
+            && !(self.counters.empty_polls + 1).is_multiple_of(QUEUE_EVERY)
+            && !self.has_slept();
+        self.counters.empty_polls += u64::from(waits);
+        waits
     }
 
     /// Looks for the reply of a slot whose request was sent.
@@ -505,17 +542,17 @@ impl<N: Nic> Inner<N> {
         match &line.replies {
             Replies::Received(_) => drop(self.drive(hub, member)),
             Replies::Written(_) => {
-                if self.doorbell.waits() && (self.doorbell.is_ripe() || self.doorbell.is_due(false)) {
+                if self.doorbell.is_ripe() || self.doorbell.is_due(false) {
                     self.ring();
                 }
                 if self.look_at(index) {
                     return;
                 }
                 // A core that has slept may have been woken by a completion.
-                if self.counters.empty_polls.is_multiple_of(QUEUE_EVERY) || self.sleeps != hub.sleeps() {
+                if (self.counters.empty_polls + 1).is_multiple_of(QUEUE_EVERY) || self.has_slept() {
                     self.drive(hub, member);
                 } else {
-                    self.nothing(hub);
+                    self.nothing();
                 }
             }
             Replies::Fetched(_) => {
@@ -525,7 +562,7 @@ impl<N: Nic> Inner<N> {
                 }
                 if any {
                     // A READ that brought no reply.
-                    self.nothing(hub);
+                    self.nothing();
                 }
                 if let Some(Err(error)) = self.line.as_mut().map(|line| line.fetch(index)) {
                     self.lose(Loss::Refused(error));
@@ -603,7 +640,7 @@ impl<N: Nic> Inner<N> {
                 return self.lose(Loss::Silent(RETRIES_MAX.into()));
             }
             match line.send(slot.sequence, slot.attempts + 1, &[&slot.copy]) {
-                Ok(()) => {
+                Ok(_) => {
                     slot.attempts += 1;
                     slot.since_ns = Some(now_ns);
                     self.counters.repeated += 1;

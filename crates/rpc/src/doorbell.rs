@@ -42,7 +42,7 @@ impl Doorbell {
     /// Whether to ring before the next poll: where nobody waits, or all that is expected was posted.
     #[inline]
     pub fn is_ripe(&self) -> bool {
-        !self.dear || self.posted >= self.expected
+        self.waits() && (!self.dear || self.posted >= self.expected)
     }
 
     /// Whether something was posted and not started.

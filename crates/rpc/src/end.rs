@@ -8,7 +8,7 @@ use crate::{
     Greeting, Loss, Pair, RpcError,
     frame::{FRAME_BYTES_MAX, FrameError, REPLY_BYTES_MAX},
     inbox::Inbox,
-    outbox::{Buffers, Course, Outbox, WAKE},
+    outbox::{Buffers, Course, Outbox, Sent, WAKE},
     pair::{Carrier, TOKEN_BYTES},
     slots::{Arrivals, Layout, Look, TAIL_BYTES_MAX},
     tag::Tag,
@@ -174,7 +174,7 @@ impl<N: Nic> End<N> {
         datagrams: Option<&mut Datagrams<N>>,
         sequence: u64,
         parts: &[&[u8]],
-    ) -> Result<(), PostError> {
+    ) -> Result<Sent, PostError> {
         match &mut self.reply {
             Return::Posted(course) => {
                 let outbox = match course {
@@ -182,15 +182,12 @@ impl<N: Nic> End<N> {
                     _ => self.connected.as_mut(),
                 };
                 let Some(outbox) = outbox else { return Err(PostError::NotReady) };
-                if !outbox.room(1) {
-                    return Err(PostError::SendQueueFull(0));
-                }
                 outbox.send(course, sequence, 0, parts)
             }
             Return::Kept { region, layout, scratch } => {
                 let frame = layout.assemble(parts, sequence, 0, scratch);
                 region.copy_in(layout.end(layout.slot_of(sequence)) - frame.len(), frame);
-                Ok(())
+                Ok(Sent::AtOnce)
             }
         }
     }
@@ -199,6 +196,17 @@ impl<N: Nic> End<N> {
     /// that it asks there may be a reply: more than its window has slots.
     pub fn is_asked_again(&self) -> bool {
         self.pair.is_lossy()
+    }
+
+    /// Whether more than half of the places for replies are taken, as far as is known.
+    #[inline]
+    pub fn is_half_full(&self, datagrams: Option<&Datagrams<N>>) -> bool {
+        match &self.reply {
+            Return::Posted(Course::Datagram { .. }) => {
+                datagrams.is_some_and(|datagrams| datagrams.outbox.is_half_full())
+            }
+            _ => self.connected.as_ref().is_some_and(Outbox::is_half_full),
+        }
     }
 
     /// Starts what was posted.

@@ -16,6 +16,8 @@ use std::{
 pub struct Hub<N: Nic> {
     nic: N,
     inner: Rc<RefCell<Inner<N>>>,
+    /// How often the core has slept.
+    slept: Rc<Cell<u64>>,
 }
 
 struct Inner<N: Nic> {
@@ -25,8 +27,6 @@ struct Inner<N: Nic> {
     promised: usize,
     mailboxes: Vec<Mailbox>,
     watches: Vec<Option<Watch<N>>>,
-    /// How often the core has slept.
-    sleeps: u64,
     connections: u16,
     batch: [Completion; 16],
     /// How many completions lie in mailboxes.
@@ -60,7 +60,7 @@ struct Mailbox {
 
 impl<N: Nic> Clone for Hub<N> {
     fn clone(&self) -> Self {
-        Self { nic: self.nic.clone(), inner: self.inner.clone() }
+        Self { nic: self.nic.clone(), inner: self.inner.clone(), slept: self.slept.clone() }
     }
 }
 
@@ -73,13 +73,12 @@ impl<N: Nic> Hub<N> {
             promised: 0,
             mailboxes: Vec::new(),
             watches: Vec::new(),
-            sleeps: 0,
             connections: 0,
             batch: [Completion::EMPTY; 16],
             waiting: 0,
             news: false,
         };
-        Ok(Self { nic: nic.clone(), inner: Rc::new(RefCell::new(inner)) })
+        Ok(Self { nic: nic.clone(), inner: Rc::new(RefCell::new(inner)), slept: Rc::default() })
     }
 
     /// The NIC.
@@ -126,9 +125,8 @@ impl<N: Nic> Hub<N> {
     }
 
     /// How often the core has slept.
-    #[inline]
-    pub(crate) fn sleeps(&self) -> u64 {
-        self.inner.borrow().sleeps
+    pub(crate) fn slept(&self) -> Rc<Cell<u64>> {
+        self.slept.clone()
     }
 
     /// A number that no recent connection of this hub had.
@@ -223,8 +221,8 @@ impl<N: Nic> Park for Hub<N> {
         false
     }
     fn park(&self, timeout: Duration) {
-        let mut inner = self.inner.borrow_mut();
-        inner.sleeps += 1;
+        self.slept.set(self.slept.get() + 1);
+        let inner = self.inner.borrow();
         let naps = inner.watches.iter().flatten().filter(|watch| watch.is_busy());
         let nap = naps.filter_map(|watch| watch.nap).min().unwrap_or(Duration::MAX);
         inner.queue.park(timeout.min(nap));

@@ -25,7 +25,7 @@ mod staging;
 mod tag;
 mod window;
 
-pub use channel::{Channel, ChannelConfig, Reply, Request};
+pub use channel::{Call, Channel, ChannelConfig, Reply, Request, Step};
 pub use counters::{ChannelCounters, ServerCounters};
 pub use error::{Loss, RpcError};
 pub use frame::{

@@ -6,7 +6,7 @@ use crate::{
     frame::{FRAME_BYTES_MAX, REPLY_BYTES_MAX},
     hub::Watch,
     inbox::Inbox,
-    outbox::{Buffers, Course, Outbox},
+    outbox::{Buffers, Course, Outbox, Sent},
     pair::{Carrier, TOKEN_BYTES},
     slots::{Arrivals, Fetched, Layout, Mark, TAIL_BYTES_MAX},
     tag::Tag,
@@ -225,15 +225,19 @@ impl<N: Nic> Line<N> {
         Ok(ours.then_some(bytes))
     }
 
-    /// Posts a request, if there is room.
+    /// Whether more than half of the places for requests are taken, as far as is known.
     #[inline]
-    pub fn send(&mut self, sequence: u64, attempt: u8, parts: &[&[u8]]) -> Result<(), PostError> {
+    pub fn is_half_full(&self) -> bool {
+        let outbox = if self.pair.request.is_connected() { &self.connected } else { &self.datagrams };
+        outbox.as_ref().is_some_and(Outbox::is_half_full)
+    }
+
+    /// Sends a request at once, or posts it, if there is room.
+    #[inline]
+    pub fn send(&mut self, sequence: u64, attempt: u8, parts: &[&[u8]]) -> Result<Sent, PostError> {
         let Self { connected, datagrams, course, pair, .. } = self;
         let outbox = if pair.request.is_connected() { connected.as_mut() } else { datagrams.as_mut() };
         let (Some(outbox), Some(course)) = (outbox, course) else { return Err(PostError::NotReady) };
-        if !outbox.room(1) {
-            return Err(PostError::SendQueueFull(0));
-        }
         outbox.send(course, sequence, attempt, parts)
     }
 

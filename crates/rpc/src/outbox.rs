@@ -43,6 +43,23 @@ impl<N: Nic> Course<N> {
     }
 }
 
+/// Frames up to this length, with what belongs to them, are put together on the stack.
+const SHORT_BYTES: usize = 128;
+
+#[inline]
+fn bytes_of(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
+/// How a frame went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is where it was to go.
+    AtOnce,
+    /// [`Outbox::ring`] starts it.
+    Posted,
+}
+
 /// The parts of a frame, and what comes before and after them.
 type Parts<'p> = [&'p [u8]; PARTS_MAX + 3];
 
@@ -151,7 +168,13 @@ impl<N: Nic> Outbox<N> {
         self.posted - self.done + requests as u64 <= self.depth
     }
 
-    /// Posts a frame; [`Outbox::ring`] starts it.
+    /// Whether more than half of the places are taken, as far as is known: time to look for completions.
+    #[inline]
+    pub fn is_half_full(&self) -> bool {
+        2 * (self.posted - self.done) > self.depth
+    }
+
+    /// Sends a frame at once, or posts it for [`Outbox::ring`] to start.
     #[inline]
     pub fn send(
         &mut self,
@@ -159,7 +182,7 @@ impl<N: Nic> Outbox<N> {
         sequence: u64,
         attempt: u8,
         parts: &[&[u8]],
-    ) -> Result<(), PostError> {
+    ) -> Result<Sent, PostError> {
         match course {
             Course::Send => self.post_frame(course, 0, parts),
             Course::Datagram { token, .. } => {
@@ -167,8 +190,20 @@ impl<N: Nic> Outbox<N> {
                 let (all, count) = with(&[&token], parts, &[]);
                 self.post_frame(course, 0, &all[..count])
             }
+            // Short frames are put together first: one piece is copied sooner than several.
+            Course::Write { region, layout, immediate }
+                if layout.bytes_of(bytes_of(parts)) <= SHORT_BYTES =>
+            {
+                let mut short = [0; SHORT_BYTES];
+                let frame = layout.assemble(parts, sequence, attempt, &mut short);
+                let offset = layout.end(layout.slot_of(sequence)) - frame.len();
+                if !immediate && self.pair.write_at_once(frame, &RemoteSlice { region, offset }) {
+                    return Ok(Sent::AtOnce);
+                }
+                self.post_frame(course, offset, &[frame])
+            }
             Course::Write { layout, .. } if !layout.checked => {
-                let bytes: usize = parts.iter().map(|part| part.len()).sum();
+                let bytes = bytes_of(parts);
                 let word = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
                 let padding = &[0; 8][..bytes.wrapping_neg() % 8];
                 let (all, count) = with(&[], parts, &[padding, &word]);
@@ -191,13 +226,17 @@ impl<N: Nic> Outbox<N> {
 
     /// Posts the bytes of a frame, which a WRITE brings to an offset.
     #[inline]
-    fn post_frame(&mut self, course: &Course<N>, offset: usize, parts: &[&[u8]]) -> Result<(), PostError> {
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        if bytes <= self.inline_bytes {
-            let signaled = self.signal_next();
-            return self.post(course.verb(offset, Payload::Inline(parts)), signaled);
+    fn post_frame(&mut self, course: &Course<N>, offset: usize, parts: &[&[u8]]) -> Result<Sent, PostError> {
+        if !self.room(1) {
+            return Err(PostError::SendQueueFull(self.depth as usize));
         }
-        self.post_buffered(course, offset, parts)
+        if bytes_of(parts) <= self.inline_bytes {
+            let signaled = self.signal_next();
+            self.post(course.verb(offset, Payload::Inline(parts)), signaled)?;
+        } else {
+            self.post_buffered(course, offset, parts)?;
+        }
+        Ok(Sent::Posted)
     }
 
     #[cold]

@@ -8,6 +8,7 @@ use crate::{
     end::{Datagrams, End, Received, promise},
     frame::{REQUEST_BUFFER_BYTES, REQUEST_HEADER_BYTES},
     inbox::{Message, Spare},
+    outbox::Sent,
     sessions::{Kept, Slots, Verdict},
     slots::{Layout, Look},
     tag::{self, Kind, Tag},
@@ -173,6 +174,11 @@ pub struct Server<N: Nic> {
     /// How often requests were looked for there, and whether to look into all slots.
     looks: u32,
     look_around: Cell<bool>,
+    /// How often one client's slots were all looked at, and one in how many polls without requests does so.
+    around: usize,
+    around_every: u32,
+    /// Whether the next poll looks at the completion queue in any case: the core has slept, or a send queue is half full.
+    sweeps: Cell<bool>,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
     doorbell: Doorbell,
@@ -190,8 +196,10 @@ pub struct Server<N: Nic> {
 pub const BATCH_MAX: usize = 32;
 /// How many clients' slots one poll looks at. A look is one load, of a line that is cached until its client writes.
 const LOOKS_MAX: usize = 256;
-/// Among polls that find WRITten requests, one in so many looks at the completion queue, too.
+/// Among polls for WRITten requests, one in so many looks at the completion queue, too.
 const QUEUE_EVERY: u32 = 16;
+/// Among polls that find no WRITten request, one in at most so many looks for some behind a gap.
+const AROUND_EVERY_MAX: u32 = 16;
 
 /// The most parts of a reply's value.
 pub const PARTS_MAX: usize = 7;
@@ -221,6 +229,9 @@ impl<N: Nic> Server<N> {
             cursor: 0,
             looks: 0,
             look_around: Cell::new(false),
+            around: 0,
+            around_every: 1,
+            sweeps: Cell::new(false),
             touched: Vec::with_capacity(config.channels_max),
             doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),
@@ -335,17 +346,11 @@ impl<N: Nic> Server<N> {
             self.retry_backlogs();
         }
         let before = into.len();
-        let silent = !self.silent.is_empty() && self.look(into);
-        let mut count = 0;
-        if !silent || self.looks.is_multiple_of(QUEUE_EVERY) {
-            count = self.queue.poll(&mut self.completions);
-            if count > 0 {
-                let completions = std::mem::take(&mut self.completions);
-                completions[..count].iter().for_each(|completion| self.complete(completion, into));
-                self.completions = completions;
-            }
+        let mut found = !self.silent.is_empty() && self.look(into);
+        // Where requests raise no completion, others are seldom there and never urgent.
+        if self.silent.is_empty() || self.sweeps.take() || self.looks.is_multiple_of(QUEUE_EVERY) {
+            found |= self.sweep(into);
         }
-        let found = silent || count > 0;
         self.counters.empty_polls += u64::from(!found);
         if self.doorbell.is_due(found) {
             self.flush();
@@ -353,9 +358,21 @@ impl<N: Nic> Server<N> {
         into.len() - before
     }
 
+    /// Handles what has completed, and says whether there was anything.
+    #[inline]
+    fn sweep(&mut self, into: &mut Vec<Incoming>) -> bool {
+        let count = self.queue.poll(&mut self.completions);
+        if count > 0 {
+            let completions = std::mem::take(&mut self.completions);
+            completions[..count].iter().for_each(|completion| self.complete(completion, into));
+            self.completions = completions;
+        }
+        count > 0
+    }
+
     /// Looks for requests that were WRITten: of each client in turn at the slot where the next one is expected (Kalia
     /// §4.2). A poll takes a batch at most and looks at [`LOOKS_MAX`] clients, and the next poll goes on there; so a client
-    /// waits for its turn no longer than the others take for a batch. When there is nothing, and now and then, one client's
+    /// waits for its turn no longer than the others take for a batch. Now and then, when there is nothing, one client's
     /// slots are all looked at: requests that were lost or given up leave a gap, and repeated ones come behind.
     #[inline]
     fn look(&mut self, into: &mut Vec<Incoming>) -> bool {
@@ -376,10 +393,23 @@ impl<N: Nic> Server<N> {
                 return true;
             }
         }
-        if (into.len() == before || self.looks.is_multiple_of(QUEUE_EVERY)) && !self.silent.is_empty() {
-            self.look_at(self.looks as usize / 2 % self.silent.len(), true, into);
+        if self.looks.is_multiple_of(if into.len() == before { self.around_every } else { QUEUE_EVERY }) {
+            self.look_around_one(into);
         }
         into.len() > before
+    }
+
+    /// Looks at all slots of the next client in turn. As long as there is something behind a gap, gaps are looked for more
+    /// often.
+    fn look_around_one(&mut self, into: &mut Vec<Incoming>) {
+        if self.silent.is_empty() {
+            return;
+        }
+        let before = into.len();
+        self.around = self.around.wrapping_add(1);
+        self.look_at(self.around % self.silent.len(), true, into);
+        self.around_every =
+            if into.len() > before { 1 } else { (2 * self.around_every).min(AROUND_EVERY_MAX) };
     }
 
     /// Takes requests of one client whose requests raise no completion, as many as there are and fit a batch.
@@ -390,7 +420,7 @@ impl<N: Nic> Server<N> {
         for _ in 0..BATCH_MAX {
             let Some(Some(connection)) = self.connections.get(place) else { return };
             let Some(arrivals) = &connection.end.arrivals else { return };
-            if !around && !arrivals.expects() {
+            if !(if around { arrivals.has_any() } else { arrivals.expects() }) {
                 return;
             }
             let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
@@ -708,8 +738,12 @@ impl<N: Nic> Server<N> {
             Err(full)
         };
         match posted {
-            Ok(()) => {
+            Ok(Sent::AtOnce) => {}
+            Ok(Sent::Posted) => {
                 self.doorbell.posted();
+                if connection.end.is_half_full(self.datagrams.as_ref()) {
+                    self.sweeps.set(true);
+                }
                 if !connection.touched {
                     connection.touched = true;
                     self.touched.push(place);
@@ -747,7 +781,7 @@ impl<N: Nic> Server<N> {
             while outcome.is_ok()
                 && let Some((sequence, frame)) = connection.backlog.front()
             {
-                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &[frame]);
+                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &[frame]).map(drop);
                 if outcome.is_ok() {
                     connection.backlog.pop_front();
                 }
@@ -767,6 +801,7 @@ impl<N: Nic> Server<N> {
 impl<N: Nic> Park for Server<N> {
     fn prepare(&self) -> bool {
         if !self.queue.prepare() {
+            self.sweeps.set(true);
             return false;
         }
         let mut news = false;
@@ -784,6 +819,7 @@ impl<N: Nic> Park for Server<N> {
     }
 
     fn park(&self, timeout: Duration) {
+        self.sweeps.set(true);
         self.queue.park(timeout);
     }
 

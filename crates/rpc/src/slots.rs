@@ -222,6 +222,17 @@ impl<N: Nic> Arrivals<N> {
         self.fresh(self.next.get()).is_some()
     }
 
+    /// Whether there is something new in a slot.
+    #[inline(always)]
+    pub fn is_there(&self, slot: usize) -> bool {
+        self.fresh(slot).is_some()
+    }
+
+    /// Whether there is something new in any slot.
+    pub fn has_any(&self) -> bool {
+        (0..self.taken.len()).any(|slot| self.fresh(slot).is_some())
+    }
+
     /// Looks for the next frame where it is expected, slot after slot.
     #[inline]
     pub fn look_ahead(&self, into: &mut [u8]) -> Look {

@@ -122,6 +122,7 @@ fn properties() -> Properties {
         dear_doorbells: false,
         prefetches: true,
         reads_at_once: true,
+        writes_at_once: true,
     }
 }
 

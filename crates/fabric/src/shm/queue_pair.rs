@@ -177,6 +177,11 @@ impl QueuePair for ShmQueuePair {
         self.core.borrow().read_at_once(into, from)
     }
 
+    #[inline(always)]
+    fn write_at_once(&mut self, from: &[u8], to: &RemoteSlice<'_, ShmNic>) -> bool {
+        self.core.borrow_mut().write_at_once(from, to)
+    }
+
     #[inline]
     fn ring(&mut self) -> Result<(), PostError> {
         let mut core = self.core.borrow_mut();

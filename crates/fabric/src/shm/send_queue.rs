@@ -21,7 +21,8 @@ use crate::{
 };
 use std::sync::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire},
+    Ordering::{AcqRel, Acquire, Release},
+    fence,
 };
 
 /// A posted request.
@@ -384,6 +385,31 @@ impl Core {
         may && imported.stands()
     }
 
+    /// A WRITE that is over when this returns; false if it may not be: then nothing was stored.
+    #[inline(always)]
+    pub(crate) fn write_at_once(&mut self, from: &[u8], to: &RemoteSlice<'_, ShmNic>) -> bool {
+        let imported = &*to.region.inner;
+        let may = self.state == QueuePairState::Ready
+            && self.config.transport != Transport::Ud
+            && self.sends.is_empty()
+            && from.len() <= TRANSFER_BYTES_MAX
+            && imported.check(self.link.id, to.offset, from.len(), true) == Status::Success
+            && imported.stands();
+        if may {
+            let (whole, rest) = from.as_chunks::<8>();
+            if rest.is_empty() && to.offset.is_multiple_of(8) {
+                copy::copy_words_in(whole, &imported.words()[to.offset / 8..][..whole.len()]);
+                fence(Release);
+            } else {
+                store(Bytes::Flat(from), imported, to.offset);
+            }
+            if let Some(outbound) = &mut self.outbound {
+                outbound.wake_receiver();
+            }
+        }
+        may
+    }
+
     fn atomic(&mut self, into: Range, at: Place, change: impl FnOnce(&AtomicU64) -> u64) -> Start {
         let imported = self.remote.get(at.held);
         let status = imported.check(self.link.id, at.offset, 8, true);
@@ -443,11 +469,7 @@ impl Core {
             let lost = self.config.transport == Transport::Uc;
             return if lost { Start::Done(0) } else { Start::Failed(Status::RemoteAccess) };
         }
-        let mut sink = Sink::new(to.words(), offset, Neighbours::Busy);
-        bytes.pour(&mut sink);
-        sink.finish();
-        // Whoever sees what this process stores later sees these bytes too.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        store(bytes, to, offset);
         match immediate {
             None => {
                 if let Some(outbound) = &mut self.outbound {
@@ -579,6 +601,16 @@ impl Core {
         self.sends.walked = self.sends.head;
         self.sends.started = self.sends.started.max(self.sends.head);
     }
+}
+
+/// Stores the bytes of a WRITE.
+#[inline]
+fn store(bytes: Bytes<'_>, to: &Imported, offset: usize) {
+    let mut sink = Sink::new(to.words(), offset, Neighbours::Busy);
+    bytes.pour(&mut sink);
+    sink.finish();
+    // Whoever sees what this process stores later sees these bytes too.
+    fence(Release);
 }
 
 /// Sends a datagram, or loses it.

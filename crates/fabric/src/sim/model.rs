@@ -74,6 +74,7 @@ impl NicModel {
             dear_doorbells: false,
             prefetches: false,
             reads_at_once: false,
+            writes_at_once: false,
         }
     }
 }

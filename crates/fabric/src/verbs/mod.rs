@@ -168,6 +168,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
         dear_doorbells: attributes.vendor_id == SOFTWARE_VENDOR,
         prefetches: false,
         reads_at_once: false,
+        writes_at_once: false,
     })
 }
 

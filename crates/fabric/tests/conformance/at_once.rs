@@ -1,13 +1,13 @@
-//! READs that are carried out at once, past the completion queue, where the NIC declares that it can. Where it does not,
+//! READs and WRITEs that are carried out at once, past the queues, where the NIC declares that it can. Where it does not,
 //! they are refused and change nothing, which is what these cases then assert. A refusal tells no reason: posting does.
 
 use crate::{
     Case,
-    fixture::{Duo, End, Fixture, bytes_of, local, pattern, read, remote, wait},
+    fixture::{Duo, End, Fixture, bytes_of, local, pattern, read, remote, wait, write},
     list,
 };
 use locus_fabric::{
-    Access, Link, Nic, Opcode, QueuePair, QueuePairState, Region, RemoteRegion, Status, Transport,
+    Access, Link, Nic, Opcode, Payload, QueuePair, QueuePairState, Region, RemoteRegion, Status, Transport,
     Transport::*,
 };
 
@@ -22,6 +22,14 @@ pub fn cases<N: Nic>() -> Vec<Case<N>> {
         "rc::read_at_once_is_refused_before_connecting" => is_refused_before_connecting,
         "uc::read_at_once_is_refused" => |f| is_refused_without_reads(f, Uc),
         "ud::read_at_once_is_refused" => |f| is_refused_without_reads(f, Ud),
+        "rc::write_at_once_stores_what_it_is_given" => |f| stores_what_it_is_given(f, Rc),
+        "uc::write_at_once_stores_what_it_is_given" => |f| stores_what_it_is_given(f, Uc),
+        "rc::write_at_once_overtakes_nothing" => overtakes_nothing,
+        "rc::write_at_once_is_refused_where_posting_fails" => |f| write_is_refused_where_posting_fails(f, Rc),
+        "uc::write_at_once_is_refused_where_posting_fails" => |f| write_is_refused_where_posting_fails(f, Uc),
+        "rc::write_at_once_is_refused_unless_ready" => |f| write_is_refused_unless_ready(f, Rc),
+        "uc::write_at_once_is_refused_unless_ready" => |f| write_is_refused_unless_ready(f, Uc),
+        "ud::write_at_once_is_refused" => write_is_refused_on_ud,
     ]
 }
 
@@ -157,5 +165,114 @@ fn is_refused_without_reads<N: Nic>(fixture: &mut Fixture<N>, transport: Transpo
     let shared = fixture.share(&theirs);
     let mut duo: Duo<N> = fixture.duo(transport);
     assert!(!at_once(&mut duo.near, &mut [0; 8], &shared, 0));
+    duo.is_well();
+}
+
+/// Tries a WRITE at once and says whether it was carried out. It raises no completion in any case.
+fn write_at_once<N: Nic>(end: &mut End<N>, from: &[u8], theirs: &N::RemoteRegion, to: usize) -> bool {
+    let state = end.queue_pair.state();
+    let done = end.queue_pair.write_at_once(from, &remote(theirs, to));
+    assert!(!done || end.nic.properties().writes_at_once, "a NIC does what it does not declare");
+    assert_eq!(end.queue_pair.state(), state);
+    done
+}
+
+fn stores_what_it_is_given<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
+    let theirs = fixture.region(64 << 10, Access::RemoteWrite);
+    let shared = fixture.share(&theirs);
+    let declared = fixture.nic.properties().writes_at_once;
+    let mut duo = fixture.duo(transport);
+    let mut expected = pattern(1, theirs.bytes());
+    theirs.copy_in(0, &expected);
+    for (seed, bytes) in
+        [0, 1, 3, 7, 8, 9, 16, 31, 32, 63, 64, 65, 100, 1000, 4096, 40_001].into_iter().enumerate()
+    {
+        for to in [0, 1, 3, 8, 61, 4093] {
+            let from = pattern(2 + seed as u64, bytes);
+            assert_eq!(write_at_once(&mut duo.near, &from, &shared, to), declared);
+            if declared {
+                expected[to..to + bytes].copy_from_slice(&from);
+            }
+            // The bytes around it are as they were.
+            assert!(bytes_of(&theirs, 0, theirs.bytes()) == expected, "WRITE of {bytes} to {to}");
+        }
+    }
+    // The other kind of WRITE goes beside it, in order.
+    for round in 0..1000u64 {
+        let word = round.to_le_bytes();
+        if round % 10 == 0 {
+            duo.near.post(&write(round, Payload::Inline(&[&word]), remote(&shared, 24)));
+            duo.sent_well(round, Opcode::Write);
+        } else if !write_at_once(&mut duo.near, &word, &shared, 24) {
+            assert!(!declared);
+            continue;
+        }
+        if transport == Rc || declared {
+            assert_eq!(bytes_of(&theirs, 24, 8), word);
+        }
+    }
+    duo.is_well();
+}
+
+fn overtakes_nothing<N: Nic>(fixture: &mut Fixture<N>) {
+    let (ours, theirs) = (fixture.region(4096, Access::Local), fixture.region(4096, Access::RemoteWrite));
+    let shared = fixture.share(&theirs);
+    let mut duo = fixture.duo(Rc);
+    // It would overtake a SEND that waits for its RECV.
+    duo.send_inline(1, b"before");
+    assert!(!write_at_once(&mut duo.near, &[1; 8], &shared, 0));
+    assert_eq!(bytes_of(&theirs, 0, 8), [0; 8]);
+    duo.far.receive(2, &ours, 1024, 64);
+    duo.received_well(2, 6, None);
+    duo.sent_well(1, Opcode::Send);
+    let declared = fixture.nic.properties().writes_at_once;
+    assert_eq!(write_at_once(&mut duo.near, &[1; 8], &shared, 0), declared);
+}
+
+fn write_is_refused_where_posting_fails<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
+    let theirs = fixture.region(4096, Access::RemoteWrite);
+    let sealed = fixture.region(4096, Access::RemoteRead);
+    let foreign = fixture.region(4096, Access::RemoteWrite);
+    let revoked = fixture.region(4096, Access::RemoteWrite);
+    let (shared, shared_sealed) = (fixture.share(&theirs), fixture.share(&sealed));
+    let shared_foreign = fixture.another().share(&foreign);
+    let shared_revoked = fixture.share(&revoked);
+    revoked.revoke();
+    let mut duo = fixture.duo(transport);
+    let far = shared.bytes();
+    for to in [far, far - 7, far + 8, 1 << 40, usize::MAX - 7, usize::MAX] {
+        assert!(!write_at_once(&mut duo.near, &[1; 8], &shared, to), "8 bytes to {to}");
+    }
+    assert!(!write_at_once(&mut duo.near, &vec![1; far + 8], &shared, 0), "a WRITE longer than the region");
+    for other in [&shared_sealed, &shared_foreign, &shared_revoked] {
+        assert!(!write_at_once(&mut duo.near, &[1; 8], other, 0));
+    }
+    for region in [&theirs, &sealed, &foreign, &revoked] {
+        assert_eq!(bytes_of(region, 0, region.bytes()), vec![0; region.bytes()]);
+    }
+    duo.is_well();
+    if transport == Rc {
+        duo.near.post(&write(1, Payload::Inline(&[&[1; 8]]), remote(&shared, far)));
+        duo.sent_badly(1, Status::RemoteAccess);
+    }
+}
+
+fn write_is_refused_unless_ready<N: Nic>(fixture: &mut Fixture<N>, transport: Transport) {
+    let theirs = fixture.region(4096, Access::RemoteWrite);
+    let shared = fixture.share(&theirs);
+    let mut end = End::new(&fixture.nic, &fixture.near, &fixture.config(transport));
+    assert!(!write_at_once(&mut end, &[1; 8], &shared, 0), "before connecting");
+    let mut duo = fixture.duo(transport);
+    duo.near.queue_pair.fail();
+    assert!(!write_at_once(&mut duo.near, &[1; 8], &shared, 0), "broken");
+    assert_eq!(bytes_of(&theirs, 0, 8), [0; 8]);
+}
+
+fn write_is_refused_on_ud<N: Nic>(fixture: &mut Fixture<N>) {
+    let theirs = fixture.region(4096, Access::RemoteWrite);
+    let shared = fixture.share(&theirs);
+    let mut duo: Duo<N> = fixture.duo(Ud);
+    assert!(!write_at_once(&mut duo.near, &[1; 8], &shared, 0));
+    assert_eq!(bytes_of(&theirs, 0, 8), [0; 8]);
     duo.is_well();
 }

@@ -80,6 +80,7 @@ impl ScriptedNic {
             dear_doorbells: false,
             prefetches: true,
             reads_at_once,
+            writes_at_once: false,
         };
         let script = Script {
             posted: VecDeque::new(),

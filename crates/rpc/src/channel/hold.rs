@@ -1,74 +1,128 @@
-//! One call's hold on its channel: the steps by which it gets a slot, sends, and finds its reply, and what becomes of the slot
-//! when the future is dropped before.
+//! One call: the steps by which it gets a slot, sends, and finds its reply, and what becomes of the slot when the call is
+//! dropped before.
 
-use super::{Channel, Inner, Request, State};
-use crate::{RpcError, window::Phase};
-use locus_fabric::Nic;
-use std::task::Poll;
+use super::{Channel, Inner, Reply, Request, State};
+use crate::{RpcError, frame::REPLY_HEADER_BYTES, window::Phase};
+use locus_fabric::{Nic, Work};
 
-/// What a call holds of its channel; dropping it gives that back, or leaves the slot to its reply.
-pub(super) struct Hold<'a, N: Nic> {
-    pub(super) channel: &'a Channel<N>,
-    pub(super) held: Held,
+/// A call under way, see [`Channel::begin`]. It holds a slot of its channel, or a place among those who wait for one;
+/// dropping it gives that back, or leaves the slot to its reply.
+pub struct Call<'a, N: Nic> {
+    channel: &'a Channel<N>,
+    request: &'a Request<'a>,
+    held: Held,
+}
+
+/// What a step of a call came to.
+#[derive(Debug)]
+pub enum Step {
+    /// It waits: for a slot, or for the reply.
+    Waits,
+    /// It waits, and will for ever unless the channel is connected again or closed.
+    Lost,
+    /// The reply is here, for [`Call::take`].
+    Answered,
+    /// There will be none.
+    Ended(RpcError),
 }
 
 /// Which part of a channel is held.
 #[derive(Clone, Copy)]
-pub(super) enum Held {
+enum Held {
     Nothing,
     /// A place among those who wait for a slot.
     Wait,
     Slot(u32),
 }
 
-impl<N: Nic> Hold<'_, N> {
-    /// One step of a call: gets a slot, sends, or looks for the reply.
+impl<'a, N: Nic> Call<'a, N> {
     #[inline]
-    pub(super) fn advance(&mut self, request: &Request<'_>) -> Poll<Result<u32, RpcError>> {
+    pub(super) fn new(channel: &'a Channel<N>, request: &'a Request<'a>) -> Self {
+        Self { channel, request, held: Held::Nothing }
+    }
+
+    /// Gets a slot, sends, or looks for the reply.
+    #[inline(always)]
+    pub fn step(&mut self) -> Step {
+        let inner = &mut *self.channel.inner.borrow_mut();
+        match self.held {
+            Held::Slot(index) if inner.waits_in_vain(index as usize) => Step::Waits,
+            _ => self.advance(inner),
+        }
+    }
+
+    /// The same where there is something to do.
+    fn advance(&mut self, inner: &mut Inner<N>) -> Step {
         let channel = self.channel;
-        let inner = &mut *channel.inner.borrow_mut();
         let index = match self.held {
             Held::Slot(index) => index,
-            Held::Nothing | Held::Wait => match self.acquire(inner, request.mutates) {
+            Held::Nothing | Held::Wait => match self.acquire(inner) {
                 Ok(Some(index)) => index,
-                Ok(None) => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
+                Ok(None) => return inner.waits(),
+                Err(error) => return Step::Ended(error),
             },
         };
         if matches!(inner.window.slots[index as usize].phase, Phase::Sent) && inner.state == State::Connected
         {
             inner.look_for(&channel.hub, channel.member, index as usize);
         }
-        let slot = &mut inner.window.slots[index as usize];
-        match slot.phase {
-            Phase::Answered => Poll::Ready(Ok(index)),
-            Phase::Unknown => {
-                self.held = Held::Nothing;
-                inner.window.release(index);
-                Poll::Ready(Err(RpcError::OutcomeUnknown))
-            }
-            _ if matches!(inner.state, State::Closed(_)) => {
-                let unknown = slot.mutation && slot.ever_sent;
-                self.held = Held::Nothing;
-                inner.window.release(index);
-                Poll::Ready(Err(if unknown { RpcError::OutcomeUnknown } else { inner.lost_error() }))
-            }
+        match inner.window.slots[index as usize].phase {
+            Phase::Answered => Step::Answered,
             Phase::Unsent if inner.state == State::Connected => {
-                inner.send(channel, index, request);
-                Poll::Pending
+                inner.send(channel, index, self.request);
+                inner.waits()
             }
-            _ => Poll::Pending,
+            Phase::Unknown => self.end(inner, index),
+            _ if matches!(inner.state, State::Closed(_)) => self.end(inner, index),
+            _ => inner.waits(),
         }
+    }
+
+    /// Hands over the reply that a step has found.
+    ///
+    /// # Panics
+    /// When there is none: a bug of the caller.
+    #[inline]
+    pub fn take<T>(mut self, on_reply: impl FnOnce(&Reply<'_>) -> T) -> T {
+        let Held::Slot(index) = self.held else { panic!("a call without a reply") };
+        // The frame leaves its slot for the moment and the slot is free, so that `on_reply` may use the channel, however
+        // narrow its window.
+        self.held = Held::Nothing;
+        let (status, version, frame, bytes) = {
+            let window = &mut self.channel.inner.borrow_mut().window;
+            assert!(window.slots[index as usize].phase == Phase::Answered, "a call without a reply");
+            let lent = window.lend(index);
+            window.release(index);
+            lent
+        };
+        let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
+        N::charge(Work::Reply(value.len()));
+        let output = on_reply(&Reply { status, version, value });
+        let slot = &mut self.channel.inner.borrow_mut().window.slots[index as usize];
+        if slot.frame.is_empty() {
+            slot.frame = frame;
+        }
+        output
+    }
+
+    /// The call ends without a reply.
+    #[cold]
+    fn end(&mut self, inner: &mut Inner<N>, index: u32) -> Step {
+        let slot = &inner.window.slots[index as usize];
+        let unknown = slot.phase == Phase::Unknown || slot.mutation && slot.ever_sent;
+        self.held = Held::Nothing;
+        inner.window.release(index);
+        Step::Ended(if unknown { RpcError::OutcomeUnknown } else { inner.lost_error() })
     }
 
     /// Takes a slot if there is one, or a place among those who wait.
     #[inline]
-    fn acquire(&mut self, inner: &mut Inner<N>, mutation: bool) -> Result<Option<u32>, RpcError> {
+    fn acquire(&mut self, inner: &mut Inner<N>) -> Result<Option<u32>, RpcError> {
         let channel = self.channel;
         if matches!(inner.state, State::Closed(_)) {
             return Err(inner.lost_error());
         }
-        if let Some(index) = inner.window.acquire(mutation) {
+        if let Some(index) = inner.window.acquire(self.request.mutates) {
             self.stop_waiting();
             self.held = Held::Slot(index);
             return Ok(Some(index));
@@ -94,7 +148,7 @@ impl<N: Nic> Hold<'_, N> {
     }
 }
 
-impl<N: Nic> Drop for Hold<'_, N> {
+impl<N: Nic> Drop for Call<'_, N> {
     fn drop(&mut self) {
         self.stop_waiting();
         let Held::Slot(index) = self.held else { return };

@@ -28,14 +28,13 @@ use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic, Work};
 use locus_index::{Counters, Key, PartitionId, hopscotch::Shape};
-use locus_rpc::{Channel, Hub, RpcError};
+use locus_rpc::{Call, Hub, Step};
 use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
 use std::{
     cell::{Cell, RefCell},
-    future::poll_fn,
-    pin::pin,
     rc::Rc,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -286,31 +285,36 @@ impl<N: Nic> Client<N> {
         Ok(connection)
     }
 
-    /// Awaits a call over a channel. If the server is lost meanwhile but can be reached again at once, the call goes on
-    /// there, executed at most once; otherwise it ends, as all calls over the channel do.
-    async fn carry<T>(
+    /// Takes a step of a call over a channel. If the server is lost meanwhile but can be reached again at once, the call
+    /// goes on there, executed at most once; otherwise it ends, as all calls over the channel do.
+    #[inline(always)]
+    fn step(
         &self,
         server: u16,
         connection: &Rc<Connection<N>>,
-        channel: &Channel<N>,
-        call: impl Future<Output = Result<T, RpcError>>,
-    ) -> Result<T, StoreError> {
-        let mut call = pin!(call);
-        let mut resumes = 0;
-        let result = poll_fn(|context| {
-            let mut polled = call.as_mut().poll(context);
-            if polled.is_pending() && channel.lost().is_some() {
-                if resumes < RESUMES_MAX {
-                    resumes += 1;
-                    self.resume(server.into(), connection);
-                } else {
-                    connection.close_channels();
-                }
-                polled = call.as_mut().poll(context);
-            }
-            polled
-        });
-        result.await.map_err(|error| read::rpc_error(connection, error))
+        call: &mut Call<'_, N>,
+        resumes: &mut u32,
+    ) -> Poll<Result<(), StoreError>> {
+        let mut step = call.step();
+        if let Step::Lost = step {
+            self.resume_call(server, connection, resumes);
+            step = call.step();
+        }
+        match step {
+            Step::Waits | Step::Lost => Poll::Pending,
+            Step::Answered => Poll::Ready(Ok(())),
+            Step::Ended(error) => Poll::Ready(Err(read::rpc_error(connection, error))),
+        }
+    }
+
+    #[cold]
+    fn resume_call(&self, server: u16, connection: &Rc<Connection<N>>, resumes: &mut u32) {
+        if *resumes < RESUMES_MAX {
+            *resumes += 1;
+            self.resume(server.into(), connection);
+        } else {
+            connection.close_channels();
+        }
     }
 
     #[cold]

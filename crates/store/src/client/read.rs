@@ -16,6 +16,7 @@ use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request, RpcError};
 use locus_runtime::{Idle, interleave_async, interleave_idling, yield_now};
 use std::{
     cell::{Cell, RefCell},
+    future::poll_fn,
     ops::{Deref, Range},
     rc::Rc,
 };
@@ -272,8 +273,9 @@ impl<N: Nic> Client<N> {
                 key: key.bytes(),
                 value: &[],
             };
-            let call = channel.call(&request, |reply: &Reply<'_>| got(reply, found));
-            match self.carry(owner.server, connection, channel, call).await?? {
+            let (mut call, mut resumes) = (channel.begin(&request)?, 0);
+            poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
+            match call.take(|reply| got(reply, found))? {
                 Got::Value(value) => return Ok(value),
                 Got::Elsewhere(extent) => {
                     if let Some(value) = self.get_large(connection, key, extent, found).await? {

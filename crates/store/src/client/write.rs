@@ -8,7 +8,7 @@ use crate::{
 use locus_fabric::Nic;
 use locus_index::Key;
 use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request};
-use std::rc::Rc;
+use std::{future::poll_fn, rc::Rc};
 
 impl<N: Nic> Client<N> {
     /// Stores a value under a key. Gives the version of the record.
@@ -59,7 +59,9 @@ impl<N: Nic> Client<N> {
         if request.value.len() > INLINE_VALUE_BYTES_MAX {
             connection.provide_staging(channel)?;
         }
-        self.carry(owner.server, connection, channel, channel.call(request, mutated)).await?
+        let (mut call, mut resumes) = (channel.begin(request)?, 0);
+        poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
+        call.take(mutated)
     }
 }
 

@@ -241,6 +241,9 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         for requests in batch.chunks(LANES) {
             self.answer_gets(requests);
         }
+        if !batch.iter().any(Incoming::mutates) {
+            return batch.clear();
+        }
         for request in batch.drain(..) {
             if request.mutates() {
                 self.mutate(request, None);
