@@ -5,7 +5,7 @@ use crate::{
     device::{Interface, OBJECTS, held, is_active},
     gids, ill,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
-    test,
+    removal, test,
 };
 use libtest_mimic::Trial;
 use locus_fabric::{
@@ -34,6 +34,8 @@ pub fn tests(device: &str) -> Vec<Trial> {
     };
     add("reads_fail_soon_after_a_death", reads_fail_soon_after_a_death);
     add("a_port_that_goes_down_breaks_queue_pairs_until_it_is_up_again", a_port_goes_down);
+    add("a_device_that_is_taken_away_ends_all_that_uses_it_until_it_is_back", removal::taken_away);
+    add("a_device_that_is_taken_away_wakes_those_who_sleep", removal::sleepers);
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
@@ -46,7 +48,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
 }
 
 /// Measures how long something takes that must happen soon.
-fn soon(what: &str, event: impl FnMut() -> Option<()>) {
+pub fn soon(what: &str, event: impl FnMut() -> Option<()>) {
     let start = Instant::now();
     wait(what, event);
     let took = start.elapsed();
@@ -55,7 +57,7 @@ fn soon(what: &str, event: impl FnMut() -> Option<()>) {
 }
 
 /// Everything that was posted comes back.
-fn is_flushed(end: &mut End) {
+pub fn is_flushed(end: &mut End) {
     for id in 0..RECEIVES as u64 {
         let flushed = wait("a RECV to be flushed", || take(&mut end.queue));
         assert_eq!((flushed.id, flushed.status), (id, Status::Flushed));
