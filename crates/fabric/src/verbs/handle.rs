@@ -7,7 +7,7 @@ use super::{
     removal::{self, Entry, MAPPINGS},
 };
 use crate::{FabricError, mapping::Mapping};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::{
     ffi::{CStr, c_int, c_uint},
     fmt,
@@ -429,7 +429,12 @@ impl Drop for CompletionChannel {
         let mut channels = self.device.opened.channels();
         channels.retain(|(other, _)| *other != descriptor);
         // SAFETY: the queues made on it held it and are gone.
-        unsafe { (self.device.library().destroy_comp_channel)(self.raw.as_ptr()) };
+        let result = unsafe { (self.device.library().destroy_comp_channel)(self.raw.as_ptr()) };
+        if result != 0 && self.device.is_gone() {
+            // The library counts queues on it that it could not give back to a device that is gone.
+            // SAFETY: the library did not close it, and never will: it knows the channel no more.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
     }
 }
 

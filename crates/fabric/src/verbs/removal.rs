@@ -21,8 +21,8 @@ use std::{
     sync::RwLock,
 };
 
-/// How often somebody looks whether a device is there, in milliseconds: well within the two seconds in which a loss shows.
-pub(crate) const LOOK_MS: u32 = 500;
+/// How often somebody looks whether a device is there, in milliseconds: as often as heartbeats tell of peers.
+pub(crate) const LOOK_MS: u32 = 200;
 
 /// Held for writing while mappings are replaced, and for reading by whoever has the library map or unmap something: what
 /// lies at an address must not change between the look and the replacement.
