@@ -3,7 +3,7 @@
 use crate::{
     SOON,
     device::{Interface, OBJECTS, held, is_active},
-    gids, ill,
+    firewall, gids, ill,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
     removal, test,
 };
@@ -39,6 +39,8 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
+    add("nobody_gets_through_a_firewall_that_drops_the_port", firewall::nobody_gets_through);
+    add("a_firewall_cuts_off_those_who_are_connected", firewall::cuts_off_those_who_are_connected);
     add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
     add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
     add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);
