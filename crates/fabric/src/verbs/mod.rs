@@ -162,4 +162,8 @@ impl Nic for VerbsNic {
         let (near, far) = bootstrap::Connection::pair()?;
         Ok((VerbsLink::new(self, near), VerbsLink::new(self, far)))
     }
+
+    fn trouble(&self) -> Option<String> {
+        self.opening().err().map(|error| error.to_string())
+    }
 }
