@@ -23,18 +23,21 @@ use std::{
     time::Duration,
 };
 
+/// What a test is called, and what it does with the device's address.
+type Test = (&'static str, fn(&str));
+
 fn main() -> ExitCode {
     let Ok(device) = std::env::var("LOCUS_RDMA") else {
         println!("no tests: LOCUS_RDMA names no RDMA device; scripts/test runs these in a virtual machine");
         return ExitCode::SUCCESS;
     };
-    let tests: [(&str, fn(&str)); 4] = [
+    let tests: [Test; 4] = [
         ("what_was_measured_is_a_preset_that_simulates", measured),
         ("an_interrupted_measurement_leaves_nothing", interrupted),
         ("a_firewall_is_named_by_whoever_does_not_get_through", firewalled),
         ("a_server_says_that_its_device_is_gone_and_serves_on_once_it_is_back", taken_away),
     ];
-    let test = |(name, run): (&str, fn(&str))| {
+    let test = |(name, run): Test| {
         let device = device.clone();
         Trial::test(name, move || {
             run(&device);

@@ -41,6 +41,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
     add("asking_for_a_region_again_registers_nothing", asking_again);
     add("nobody_gets_through_a_firewall_that_drops_the_port", firewall::nobody_gets_through);
     add("a_firewall_cuts_off_those_who_are_connected", firewall::cuts_off_those_who_are_connected);
+    add("a_name_service_that_is_silent_holds_up_nobody_for_long", firewall::a_silent_name_service);
     add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
     add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
     add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);

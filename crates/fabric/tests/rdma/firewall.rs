@@ -1,4 +1,5 @@
-//! A firewall that drops what goes to the bootstrap port, before a connection and during one. What goes over RDMA passes.
+//! A firewall that drops what goes to the bootstrap port, before a connection and during one, while what goes over RDMA
+//! passes; and a name service that does not answer.
 
 use crate::{
     SOON,
@@ -57,4 +58,21 @@ pub fn cuts_off_those_who_are_connected(device: &str) {
         let (_peer, mut end) = Peer::come(&nic, &listener, transport);
         assert_eq!(end.read(), Status::Success);
     }
+}
+
+/// The name service is at an address where nobody is. The machine is thrown away after the tests, and so is its file.
+pub fn a_silent_name_service(device: &str) {
+    let elsewhere = device.rsplit_once('.').expect("an IPv4 address").0.to_owned() + ".77";
+    std::fs::write("/etc/resolv.conf", format!("nameserver {elsewhere}\noptions timeout:10 attempts:2\n"))
+        .unwrap();
+    let start = Instant::now();
+    let error =
+        nic().connect(&"rdma://nowhere.example:7471".parse().unwrap()).err().expect("nobody has the name");
+    println!("after {} ms: {error}", start.elapsed().as_millis());
+    assert!(start.elapsed() < CONNECT_MAX, "it took {:?}", start.elapsed());
+    let error = error.to_string();
+    assert!(
+        error.contains("nowhere.example:7471") && error.contains("name service does not answer"),
+        "{error}"
+    );
 }
