@@ -39,11 +39,9 @@ pub struct VerbsCompletionQueue {
 
 /// What the handle and the queue pairs that feed the queue share.
 pub(crate) struct Queue {
-    completions: RefCell<Arc<Completions>>,
+    polled: RefCell<Polled>,
     depth: usize,
     members: RefCell<Vec<Member>>,
-    /// Room for what the device gives, kept so that it need not be cleared for each poll.
-    batch: RefCell<[ffi::Wc; BATCH]>,
     /// Completions that were found when looking again before a sleep, or made for an ill device.
     found: RefCell<VecDeque<Completion>>,
     channel: Rc<Channel>,
@@ -51,6 +49,12 @@ pub(crate) struct Queue {
     armed: Cell<bool>,
     /// After how many empty polls broken queue pairs are flushed once more; zero: none broke lately.
     unsettled: Cell<u32>,
+}
+
+/// The device's queue, and room for what it gives, kept so that it need not be cleared for each poll.
+struct Polled {
+    completions: Arc<Completions>,
+    batch: [ffi::Wc; BATCH],
 }
 
 /// What the queues that one core sleeps on have in common.
@@ -91,10 +95,12 @@ impl VerbsCompletionQueue {
 
     fn on(channel: &Rc<Channel>, depth: usize) -> Result<Self, FabricError> {
         let queue = Rc::new(Queue {
-            completions: RefCell::new(Arc::new(Completions::new(&channel.events.borrow(), depth)?)),
+            polled: RefCell::new(Polled {
+                completions: Arc::new(Completions::new(&channel.events.borrow(), depth)?),
+                batch: [ffi::Wc::default(); BATCH],
+            }),
             depth,
             members: RefCell::default(),
-            batch: RefCell::new([ffi::Wc::default(); BATCH]),
             found: RefCell::default(),
             channel: channel.clone(),
             armed: Cell::new(false),
@@ -109,7 +115,7 @@ impl VerbsCompletionQueue {
 
 impl Queue {
     pub(crate) fn shared(&self) -> Arc<Completions> {
-        self.completions.borrow().clone()
+        self.polled.borrow().completions.clone()
     }
 
     /// Moves to the device as it is open now, with all queues beside this one, if it was taken away meanwhile. What was
@@ -171,7 +177,8 @@ impl Queue {
     /// Takes completions from the device.
     #[inline]
     fn take(&self, into: &mut [Completion]) -> usize {
-        let (batch, completions) = (&mut *self.batch.borrow_mut(), self.completions.borrow());
+        let mut polled = self.polled.borrow_mut();
+        let Polled { completions, batch } = &mut *polled;
         let mut taken = 0;
         while taken < into.len() {
             let wanted = (into.len() - taken).min(BATCH);
@@ -192,6 +199,7 @@ impl Queue {
                 break;
             }
         }
+        drop(polled);
         if taken == 0 {
             self.look_after(1);
         }
@@ -201,7 +209,7 @@ impl Queue {
     /// Looks after queue pairs that broke or have trouble, after so many polls.
     #[inline]
     fn look_after(&self, polls: u32) {
-        if self.completions.borrow().was_disturbed() {
+        if self.polled.borrow().completions.was_disturbed() {
             self.unsettle();
         }
         if self.unsettled.get() > 0 {
@@ -212,7 +220,7 @@ impl Queue {
     /// Asks for an event unless that was done, looks again, and says whether there was nothing new.
     fn arm(&self) -> bool {
         if !self.armed.replace(true) {
-            self.completions.borrow().request_notice();
+            self.polled.borrow().completions.request_notice();
         }
         // What was found before and not fetched is nothing new: a queue that nobody polls keeps nobody awake.
         let before = self.found.borrow().len();
@@ -238,7 +246,7 @@ impl Channel {
         let anew = queues.iter().map(|queue| Completions::new(&events, queue.depth).map(Arc::new));
         let anew: Vec<_> = anew.collect::<Result<_, _>>()?;
         for (queue, completions) in queues.iter().zip(anew) {
-            queue.completions.replace(completions);
+            queue.polled.borrow_mut().completions = completions;
             queue.armed.set(false);
             // Those of before may have been told of their end already, where nobody listens any more.
             queue.unsettle();
@@ -255,7 +263,7 @@ impl Channel {
         while rustix::event::poll(&mut channel, Some(&Timespec::default())) == Ok(1) {
             let Some(element) = events.take_event() else { return };
             self.each(|queue| {
-                if queue.completions.borrow().is(element) {
+                if queue.polled.borrow().completions.is(element) {
                     queue.armed.set(false);
                 }
             });
@@ -269,7 +277,7 @@ impl Channel {
             Slept::Events => self.clear(),
             Slept::Gone => {
                 self.gone.set(true);
-                self.each(|queue| queue.completions.borrow().disturb());
+                self.each(|queue| queue.polled.borrow().completions.disturb());
             }
             Slept::Nothing => {}
         }
