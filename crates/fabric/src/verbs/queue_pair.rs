@@ -538,6 +538,11 @@ impl Core {
     /// never took, is flushed here: `flushed` is given the completions for `queue`. Should the device complete one of these
     /// after all, it is not heard: each request completes once.
     pub(crate) fn settle(&mut self, queue: &Queue, mut flushed: impl FnMut(Completion)) {
+        // Whoever tells the queue pair of that may come later than a queue that has moved to another device.
+        if self.breakable.queues[0].device().is_gone() {
+            self.breakable.note_error();
+            self.breakable.ill.store(true, Ordering::Release);
+        }
         if self.state() != QueuePairState::Error {
             return;
         }
