@@ -12,7 +12,12 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{io::Write, path::PathBuf, sync::Arc, sync::atomic::AtomicBool};
+use std::{
+    io::Write,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool, mpsc},
+    time::Duration,
+};
 
 /// What to serve, and where.
 #[derive(Args, Debug)]
@@ -93,11 +98,39 @@ pub fn run(mut arguments: ServeArgs) -> anyhow::Result<Outcome> {
     // A server goes on when nobody reads what it says.
     let _ = std::io::stdout().lock().write_all(describe(&arguments, &server, made).as_bytes());
     let _ = std::io::stdout().flush();
-    let signal = signals.forever().next();
+    let (stop, stopped) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("locus-signals".into())
+        .spawn(move || stop.send(signals.forever().next()))?;
+    let signal = watch(&server, &stopped);
     drop(server);
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("a signal");
     eprintln!("locus: stopped by {name}");
     Ok(Outcome::Done)
+}
+
+/// How often it is looked whether the server is in trouble.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Says when the server is in trouble and when that is over, until a signal comes.
+fn watch(server: &Server, stopped: &mpsc::Receiver<Option<i32>>) -> Option<i32> {
+    let mut troubled = false;
+    loop {
+        match stopped.recv_timeout(LOOK) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            signal => return signal.ok().flatten(),
+        }
+        let trouble = server.trouble();
+        if trouble.is_some() == troubled {
+            continue;
+        }
+        troubled = !troubled;
+        // It goes on when nobody reads what it says.
+        let _ = match trouble {
+            Some(trouble) => writeln!(std::io::stderr(), "locus: no clients for now: {trouble}"),
+            None => writeln!(std::io::stderr(), "locus: clients are served again"),
+        };
+    }
 }
 
 fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {

@@ -1,6 +1,15 @@
-//! `locus sim measure` with a server on a real RDMA device, whose IPv4 address the variable `LOCUS_RDMA` gives; without it
-//! there are no tests. `scripts/test` runs them in a virtual machine.
+//! `locus sim measure` with a server on a real RDMA device, and what is said of a firewall and of a device that is taken
+//! away. The variable `LOCUS_RDMA` gives the device's IPv4 address; without it there are no tests. `scripts/test` runs them
+//! in a virtual machine.
 
+#[path = "../../fabric/tests/shared/device.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod device;
+#[path = "../../fabric/tests/shared/firewall.rs"]
+mod firewall;
+
+use device::{Interface, Removal};
+use firewall::Firewall;
 use libtest_mimic::{Arguments, Trial};
 use locus_sim::{
     Preset,
@@ -14,23 +23,28 @@ use std::{
     time::Duration,
 };
 
+/// What a test is called, and what it does with the device's address.
+type Test = (&'static str, fn(&str));
+
 fn main() -> ExitCode {
     let Ok(device) = std::env::var("LOCUS_RDMA") else {
         println!("no tests: LOCUS_RDMA names no RDMA device; scripts/test runs these in a virtual machine");
         return ExitCode::SUCCESS;
     };
-    let (one, other) = (device.clone(), device);
-    let tests = vec![
-        Trial::test("what_was_measured_is_a_preset_that_simulates", move || {
-            measured(&one);
-            Ok(())
-        }),
-        Trial::test("an_interrupted_measurement_leaves_nothing", move || {
-            interrupted(&other);
-            Ok(())
-        }),
+    let tests: [Test; 4] = [
+        ("what_was_measured_is_a_preset_that_simulates", measured),
+        ("an_interrupted_measurement_leaves_nothing", interrupted),
+        ("a_firewall_is_named_by_whoever_does_not_get_through", firewalled),
+        ("a_server_says_that_its_device_is_gone_and_serves_on_once_it_is_back", taken_away),
     ];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let test = |(name, run): Test| {
+        let device = device.clone();
+        Trial::test(name, move || {
+            run(&device);
+            Ok(())
+        })
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests.map(test).into()).exit_code()
 }
 
 fn command(arguments: &[&str]) -> Command {
@@ -47,7 +61,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server; killed when dropped.
+/// A server, and where it serves; killed when dropped.
 struct Served(Child, String);
 
 impl Drop for Served {
@@ -172,4 +186,49 @@ fn interrupted(device: &str) {
 
 fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).unwrap().next().is_none()
+}
+
+/// What `locus info` finds from outside and in this machine's rules, and what a client says.
+fn firewalled(device: &str) {
+    let server = serve(device);
+    let (_, port) = server.1.rsplit_once(':').expect("a port");
+    let firewall = Firewall::drops(port.parse().unwrap(), false);
+    let said = text(&run(&["info", &server.1]).stdout);
+    let outside = format!("no answer\n wrong: a firewall drops TCP port {port}");
+    let rule = format!("it may stop port {port}: tcp dport {port} drop");
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(&outside.replace('\n', "")) && flat.contains(&rule), "{said}");
+    let get = run(&["get", "--connect", &server.1, "key"]);
+    let error = text(&get.stderr);
+    let place = server.1.trim_start_matches("rdma://");
+    assert!(
+        !get.status.success() && error.contains(place) && error.contains("no firewall drops the port"),
+        "{error}"
+    );
+    drop(firewall);
+    let put = run(&["put", "--connect", &server.1, "key", "value"]);
+    assert!(put.status.success(), "{}", text(&put.stderr));
+    let said = text(&run(&["info", &server.1]).stdout);
+    assert!(said.contains("a server answers") && !said.contains("it may stop"), "{said}");
+}
+
+fn taken_away(device: &str) {
+    let interface = Interface::of(device);
+    let mut server = serve(device);
+    let mut said = BufReader::new(server.0.stderr.take().expect("piped")).lines();
+    let put = |value: &str| run(&["put", "--connect", &server.1, "key", value]);
+    assert!(put("before").status.success());
+    let mut removal = Removal::begin();
+    let line = said.next().expect("it says so").unwrap();
+    println!("{line}");
+    assert!(line.starts_with("locus: no clients for now: the RDMA device rxe0 was taken away"), "{line}");
+    while !removal.is_done() {
+        std::thread::yield_now();
+    }
+    assert!(text(&put("meanwhile").stderr).contains("no RDMA device"));
+    removal.undo(&interface);
+    assert_eq!(said.next().expect("it says so").unwrap(), "locus: clients are served again");
+    let get = run(&["get", "--connect", &server.1, "key"]);
+    assert_eq!(text(&get.stdout).trim_end(), "before", "{}", text(&get.stderr));
+    assert!(put("after").status.success());
 }

@@ -53,6 +53,10 @@ pub trait Nic: Clone + Send + Sync + 'static {
     fn connect(&self, address: &Address) -> Result<Self::Link, FabricError>;
     /// Two linked ends in this process: how an embedded store and its client meet.
     fn pair(&self) -> Result<(Self::Link, Self::Link), FabricError>;
+    /// Why nothing can be made now, in words, if the device was taken away and is not back. Tries to open it.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
     /// Tells what the calling thread does besides verbs. Nothing but a simulated NIC takes note, and elsewhere this is
     /// no code at all.
     #[inline(always)]

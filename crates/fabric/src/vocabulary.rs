@@ -63,7 +63,7 @@ pub enum Atomicity {
 }
 
 /// What a NIC declares of itself. Code above the fabric may rely on nothing else.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Properties {
     /// The provider's name: `shm`, `verbs` or `sim`.
     pub provider: &'static str,

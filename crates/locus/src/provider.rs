@@ -110,6 +110,10 @@ impl AnyServer {
     pub(crate) fn statistics(&self) -> Statistics {
         with_server!(self, server => server.statistics())
     }
+
+    pub(crate) fn trouble(&self) -> Option<String> {
+        with_server!(self, server => server.trouble())
+    }
 }
 
 /// Opens the provider of an embedded store.

@@ -46,4 +46,9 @@ impl Server {
     pub fn stats(&self) -> Statistics {
         self.server.statistics()
     }
+
+    /// Why it refuses clients, if its RDMA device was taken away. Once that is back, it serves again, with its data.
+    pub fn trouble(&self) -> Option<String> {
+        self.server.trouble()
+    }
 }

@@ -1,7 +1,12 @@
-//! A store on one machine and its clients on another, over RDMA: both designs, every operation, and a server that is
-//! gone; over IPv4 and over IPv6. Runs in two virtual machines (`vm/softroce --machines 2`), of which the first serves; elsewhere there are no
+//! A store on one machine and its clients on another, over RDMA: both designs, every operation, a server that is gone, and
+//! one whose RDMA device is taken away and given back; over IPv4 and over IPv6. Runs in two virtual machines (`vm/softroce --machines 2`), of which the first serves; elsewhere there are no
 //! tests.
 
+#[path = "../../fabric/tests/shared/device.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod device;
+
+use device::{Interface, Removal};
 use libtest_mimic::{Arguments, Trial};
 use locus::{Server, ServerConfig, connect};
 use std::{
@@ -19,6 +24,8 @@ const STORES: [(&str, &str, &str); 3] = [
 /// Only a failing test ever waits that long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const RECORDS: u32 = 2000;
+/// A device that is gone shows at the other machine within this time.
+const SOON: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let test = |name: &str, run: fn()| {
@@ -28,8 +35,14 @@ fn main() -> ExitCode {
         })
     };
     let tests = match std::env::var("SOFTROCE_MACHINE").as_deref() {
-        Ok("0") => vec![test("a_machine_serves", serve)],
-        Ok(_) => vec![test("another_machine_uses_what_it_serves", call)],
+        Ok("0") => vec![
+            test("a_machine_serves", serve),
+            test("its_device_is_taken_away_and_given_back", serve_without_device),
+        ],
+        Ok(_) => vec![
+            test("another_machine_uses_what_it_serves", call),
+            test("another_machine_hears_of_the_device_and_comes_back", call_without_device),
+        ],
         Err(_) => {
             println!("no tests: these run in two virtual machines, which scripts/test starts");
             return ExitCode::SUCCESS;
@@ -99,4 +112,52 @@ fn call() {
         println!("{name}{options}: {error}");
     }
     tell("done", "");
+}
+
+fn serve_without_device() {
+    let config = ServerConfig { memory_bytes: 256 << 20, ..ServerConfig::default() };
+    let server = Server::start(config, &["rdma://10.99.100.1:0"]).unwrap();
+    let interface = Interface::of("10.99.100.1");
+    tell("device.address", &server.addresses()[0]);
+    hear("device.used");
+    let start = Instant::now();
+    let mut removal = Removal::begin();
+    println!("the other machine: {}", hear("device.lost"));
+    let took = start.elapsed();
+    println!("after {} ms", took.as_millis());
+    while !removal.is_done() {
+        assert!(start.elapsed() < PATIENCE, "the device is held on to");
+        std::thread::yield_now();
+    }
+    assert!(server.trouble().expect("its device is gone").contains("rxe0"), "{:?}", server.trouble());
+    tell("device.gone", "");
+    println!("the other machine: {}", hear("device.refused"));
+    removal.undo(&interface);
+    hear("device.back");
+    assert_eq!((server.trouble(), server.stats().records), (None, 2));
+    assert!(took < SOON, "it took {took:?}");
+}
+
+fn call_without_device() {
+    let table = connect(&hear("device.address")).unwrap();
+    table.put("key", "before").unwrap();
+    tell("device.used", "");
+    let wait = |what: &str, event: &mut dyn FnMut() -> Option<String>| {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = event() {
+                return found;
+            }
+            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        }
+    };
+    let error = || table.get("key").err().map(|error| error.to_string());
+    tell("device.lost", &wait("a failure", &mut || error()));
+    hear("device.gone");
+    let refused = |error: &String| error.contains("refused: the RDMA device rxe0 was taken away");
+    tell("device.refused", &wait("a refusal that names the device", &mut || error().filter(refused)));
+    let found = wait("the server", &mut || table.get("key").ok().map(|found| format!("{found:?}")));
+    assert_eq!(found, format!("{:?}", Some(b"before".to_vec())));
+    table.put("another", "after").unwrap();
+    tell("device.back", "");
 }

@@ -1,4 +1,4 @@
-//! A store under load whose RDMA port goes down and comes up again. Needs a device of its own, whose IPv4 address the
+//! A store under load whose RDMA port goes down and comes up again, or whose RDMA device is taken away and given back. Needs a device of its own, whose IPv4 address the
 //! variable `LOCUS_RDMA` gives; without it there are no tests. `scripts/test` runs them in a virtual machine.
 //!
 //! Each client puts versions of keys of its own and gets them again. What it knows of a key is which version was
@@ -7,7 +7,7 @@
 #[path = "../../fabric/tests/shared/device.rs"]
 mod device;
 
-use device::{Interface, OBJECTS, held, is_active};
+use device::{Interface, OBJECTS, Removal, held, is_active};
 use libtest_mimic::{Arguments, Trial};
 use locus::{Error, Server, ServerConfig, Table, connect};
 use std::{
@@ -23,7 +23,7 @@ use std::{
 const CLIENTS: usize = 4;
 const KEYS: u32 = 16;
 const ROUNDS: usize = 3;
-/// A port that is down shows within this time.
+/// A port that is down, or a device that is gone, shows within this time.
 const SOON: Duration = Duration::from_secs(2);
 /// No operation takes longer, whatever happens: a link is given up after a second, and one attempt to connect again is
 /// bounded by five seconds each for the connection and for the server's answers.
@@ -36,14 +36,25 @@ fn main() -> ExitCode {
         println!("no tests: LOCUS_RDMA names no RDMA device; scripts/test runs these in virtual machines");
         return ExitCode::SUCCESS;
     };
-    let tests = ["pilaf", "pilaf-vo"].map(|design| {
-        let device = device.clone();
-        Trial::test(format!("{design}_outlives_a_port_that_goes_down"), move || {
-            port_goes_down(design, &device);
-            Ok(())
-        })
-    });
-    libtest_mimic::run(&Arguments::from_args(), tests.into()).exit_code()
+    let faults = [("a_port_that_goes_down", Fault::Port), ("a_device_that_is_taken_away", Fault::Device)];
+    let mut tests = Vec::new();
+    for (name, fault) in faults {
+        for design in ["pilaf", "pilaf-vo"] {
+            let device = device.clone();
+            tests.push(Trial::test(format!("{design}_outlives_{name}"), move || {
+                outlives(fault, design, &device);
+                Ok(())
+            }));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// What befalls the store.
+#[derive(Clone, Copy)]
+enum Fault {
+    Port,
+    Device,
 }
 
 /// Tries again until it is so.
@@ -142,7 +153,7 @@ fn work(
     known
 }
 
-fn port_goes_down(design: &str, device: &str) {
+fn outlives(fault: Fault, design: &str, device: &str) {
     let interface = Interface::of(device);
     let design = locus::DESIGNS.iter().find(|known| known.name == design).expect("a design");
     let config = ServerConfig { design, memory_bytes: 512 << 20, ..ServerConfig::default() };
@@ -166,13 +177,18 @@ fn port_goes_down(design: &str, device: &str) {
         let end = End(&stop);
         let alive = || assert!(clients.iter().all(|client| !client.is_finished()), "a client failed");
         for round in 0..ROUNDS {
-            go_down_and_up(round, &interface, &seen, alive);
+            befall(fault, round, &interface, &seen, alive);
         }
         drop(end);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
-    for (text, count) in texts.into_inner().unwrap() {
+    let texts = texts.into_inner().unwrap();
+    for (text, count) in &texts {
         println!("{count} times: {text}");
+    }
+    if matches!(fault, Fault::Device) {
+        let named = |text: &String| text.contains("the RDMA device rxe0 was taken away");
+        assert!(texts.keys().any(named), "no error names the device");
     }
     for seen in &seen {
         let longest = Duration::from_nanos(seen.longest_ns.load(SeqCst));
@@ -192,7 +208,7 @@ fn port_goes_down(design: &str, device: &str) {
     });
 }
 
-fn go_down_and_up(round: usize, interface: &Interface, seen: &[Seen], alive: impl Fn()) {
+fn befall(fault: Fault, round: usize, interface: &Interface, seen: &[Seen], alive: impl Fn()) {
     let counts =
         |of: fn(&Seen) -> &AtomicU64| -> Vec<u64> { seen.iter().map(|seen| of(seen).load(SeqCst)).collect() };
     let more = |of: fn(&Seen) -> &AtomicU64, than: &[u64], by: u64| {
@@ -202,11 +218,21 @@ fn go_down_and_up(round: usize, interface: &Interface, seen: &[Seen], alive: imp
     let puts = counts(|seen| &seen.puts);
     wait("all clients to be at work", || more(|seen| &seen.puts, &puts, 50));
     let failures = counts(|seen| &seen.failures);
-    interface.set("down");
+    let mut removal = None;
+    match fault {
+        Fault::Port => interface.set("down"),
+        Fault::Device => removal = Some(Removal::begin()),
+    }
     let noticed = wait("all clients to notice", || more(|seen| &seen.failures, &failures, 1));
     // Further attempts fail for a while.
     wait("failures to follow", || more(|seen| &seen.failures, &failures, 100));
-    interface.set("up");
+    match removal {
+        None => interface.set("up"),
+        Some(mut removal) => {
+            wait("all to let go of the device", || removal.is_done());
+            removal.undo(interface);
+        }
+    }
     wait("the port to be active again", is_active);
     let (puts, gets) = (counts(|seen| &seen.puts), counts(|seen| &seen.gets));
     let back = wait("all clients to be back", || {

@@ -310,6 +310,30 @@ fn a_client_is_told_why_it_may_not_come_in() {
 }
 
 #[test]
+fn strangers_take_no_clients_place_and_only_each_others() {
+    use locus_fabric::Link;
+    let nic = ShmNic::open().unwrap();
+    let limits = ServerConfig { token: Some(b"secret".to_vec()), clients_max: 2, ..small("pilaf") };
+    let server = Server::start(&nic, limits).unwrap();
+    let right = ClientConfig { token: b"secret".to_vec(), ..ClientConfig::default() };
+    let silent = [server.attach().unwrap(), server.attach().unwrap()];
+    let client =
+        Client::attach(&nic, server.attach().unwrap(), right.clone()).expect("there is room for two");
+    let (answer, _) =
+        silent[0].receive(std::time::Duration::from_secs(10)).unwrap().expect("its place is taken");
+    assert!(String::from_utf8_lossy(&answer).contains("had not said hello"), "{answer:?}");
+    assert_eq!(server.statistics().clients, 1);
+    client.block_on(client.put(b"key", b"value")).unwrap();
+    let _more = [server.attach().unwrap(), server.attach().unwrap(), server.attach().unwrap()];
+    let second =
+        Client::attach(&nic, server.attach().unwrap(), right.clone()).expect("there is room for one");
+    assert_eq!(get(&second, b"key").unwrap(), b"value");
+    let third = Client::attach(&nic, server.attach().unwrap(), right).err().expect("there is no room");
+    assert!(third.to_string().contains("limit of 2 clients"), "{third}");
+    assert_eq!(get(&client, b"key").unwrap(), b"value");
+}
+
+#[test]
 fn what_a_stranger_sends_over_the_link_harms_the_stranger_alone() {
     use locus_fabric::Link;
     let (server, client) = start(small("pilaf"));

@@ -3,6 +3,7 @@
 use super::{
     ffi,
     handle::{CompletionChannel, Completions, Device},
+    opening::Opening,
     queue_pair::Core,
 };
 use crate::{Completion, CompletionQueue, FabricError};
@@ -38,10 +39,9 @@ pub struct VerbsCompletionQueue {
 
 /// What the handle and the queue pairs that feed the queue share.
 pub(crate) struct Queue {
-    completions: Arc<Completions>,
+    polled: RefCell<Polled>,
+    depth: usize,
     members: RefCell<Vec<Member>>,
-    /// Room for what the device gives, kept so that it need not be cleared for each poll.
-    batch: RefCell<[ffi::Wc; BATCH]>,
     /// Completions that were found when looking again before a sleep, or made for an ill device.
     found: RefCell<VecDeque<Completion>>,
     channel: Rc<Channel>,
@@ -51,9 +51,15 @@ pub(crate) struct Queue {
     unsettled: Cell<u32>,
 }
 
+/// The device's queue, and room for what it gives, kept so that it need not be cleared for each poll.
+struct Polled {
+    completions: Arc<Completions>,
+    batch: [ffi::Wc; BATCH],
+}
+
 /// What the queues that one core sleeps on have in common.
 struct Channel {
-    events: Arc<CompletionChannel>,
+    events: RefCell<Arc<CompletionChannel>>,
     waker: Arc<OwnedFd>,
     queues: RefCell<Vec<Weak<Queue>>>,
     /// The device was taken away: it raises no events any more.
@@ -72,9 +78,10 @@ impl VerbsCompletionQueue {
         let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let waker =
             waker.map_err(|errno| FabricError::System { what: "making an eventfd", source: errno.into() })?;
+        let waker = Arc::new(waker);
         let channel = Channel {
-            events: Arc::new(CompletionChannel::new(device)?),
-            waker: Arc::new(waker),
+            events: RefCell::new(Arc::new(CompletionChannel::new(device, &waker)?)),
+            waker,
             queues: RefCell::default(),
             gone: Cell::new(false),
         };
@@ -88,9 +95,12 @@ impl VerbsCompletionQueue {
 
     fn on(channel: &Rc<Channel>, depth: usize) -> Result<Self, FabricError> {
         let queue = Rc::new(Queue {
-            completions: Arc::new(Completions::new(&channel.events, depth)?),
+            polled: RefCell::new(Polled {
+                completions: Arc::new(Completions::new(&channel.events.borrow(), depth)?),
+                batch: [ffi::Wc::default(); BATCH],
+            }),
+            depth,
             members: RefCell::default(),
-            batch: RefCell::new([ffi::Wc::default(); BATCH]),
             found: RefCell::default(),
             channel: channel.clone(),
             armed: Cell::new(false),
@@ -104,12 +114,21 @@ impl VerbsCompletionQueue {
 }
 
 impl Queue {
-    pub(crate) fn raw(&self) -> &Completions {
-        &self.completions
+    pub(crate) fn shared(&self) -> Arc<Completions> {
+        self.polled.borrow().completions.clone()
     }
 
-    pub(crate) fn shared(&self) -> Arc<Completions> {
-        self.completions.clone()
+    /// Moves to the device as it is open now, with all queues beside this one, if it was taken away meanwhile. What was
+    /// posted to queue pairs of before is flushed here.
+    pub(crate) fn follow(&self, opening: &Opening) -> Result<(), FabricError> {
+        let (device, ours) = (&opening.chosen().device, self.shared());
+        if ours.device().is(device) {
+            return Ok(());
+        }
+        if !ours.device().is_gone() {
+            return Err(FabricError::State("a completion queue belongs to the NIC that made it"));
+        }
+        self.channel.follow(device).map_err(|error| opening.explain(error))
     }
 
     /// Takes a queue pair in, and gives its number.
@@ -158,11 +177,12 @@ impl Queue {
     /// Takes completions from the device.
     #[inline]
     fn take(&self, into: &mut [Completion]) -> usize {
-        let batch = &mut *self.batch.borrow_mut();
+        let mut polled = self.polled.borrow_mut();
+        let Polled { completions, batch } = &mut *polled;
         let mut taken = 0;
         while taken < into.len() {
             let wanted = (into.len() - taken).min(BATCH);
-            let count = self.completions.poll(&mut batch[..wanted]);
+            let count = completions.poll(&mut batch[..wanted]);
             if count == 0 {
                 break;
             }
@@ -179,6 +199,7 @@ impl Queue {
                 break;
             }
         }
+        drop(polled);
         if taken == 0 {
             self.look_after(1);
         }
@@ -188,7 +209,7 @@ impl Queue {
     /// Looks after queue pairs that broke or have trouble, after so many polls.
     #[inline]
     fn look_after(&self, polls: u32) {
-        if self.completions.was_disturbed() {
+        if self.polled.borrow().completions.was_disturbed() {
             self.unsettle();
         }
         if self.unsettled.get() > 0 {
@@ -199,7 +220,7 @@ impl Queue {
     /// Asks for an event unless that was done, looks again, and says whether there was nothing new.
     fn arm(&self) -> bool {
         if !self.armed.replace(true) {
-            self.completions.request_notice();
+            self.polled.borrow().completions.request_notice();
         }
         // What was found before and not fetched is nothing new: a queue that nobody polls keeps nobody awake.
         let before = self.found.borrow().len();
@@ -217,13 +238,32 @@ impl Channel {
         self.queues.borrow().iter().filter_map(Weak::upgrade).for_each(action);
     }
 
+    /// Moves to a device that came in the place of one that is gone.
+    fn follow(&self, device: &Device) -> Result<(), FabricError> {
+        let events = Arc::new(CompletionChannel::new(device, &self.waker)?);
+        let queues: Vec<_> = self.queues.borrow().iter().filter_map(Weak::upgrade).collect();
+        // All are made before any is replaced.
+        let anew = queues.iter().map(|queue| Completions::new(&events, queue.depth).map(Arc::new));
+        let anew: Vec<_> = anew.collect::<Result<_, _>>()?;
+        for (queue, completions) in queues.iter().zip(anew) {
+            queue.polled.borrow_mut().completions = completions;
+            queue.armed.set(false);
+            // Those of before may have been told of their end already, where nobody listens any more.
+            queue.unsettle();
+        }
+        self.events.replace(events);
+        self.gone.set(false);
+        Ok(())
+    }
+
     /// Takes the events that are there. Each queue raises one at most until it is asked again.
     fn clear(&self) {
-        let mut channel = [PollFd::from_borrowed_fd(self.events.descriptor(), PollFlags::IN)];
+        let events = self.events.borrow();
+        let mut channel = [PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)];
         while rustix::event::poll(&mut channel, Some(&Timespec::default())) == Ok(1) {
-            let Some(element) = self.events.take_event() else { return };
+            let Some(element) = events.take_event() else { return };
             self.each(|queue| {
-                if queue.completions.is(element) {
+                if queue.polled.borrow().completions.is(element) {
                     queue.armed.set(false);
                 }
             });
@@ -231,12 +271,13 @@ impl Channel {
     }
 
     fn sleep(&self, timeout: Duration) {
-        let events = (!self.gone.get()).then(|| self.events.descriptor());
-        match sleep_on(events, &self.waker, timeout) {
+        let events = self.events.borrow();
+        let expected = (!self.gone.get()).then(|| events.descriptor());
+        match sleep_on(expected, &self.waker, timeout) {
             Slept::Events => self.clear(),
             Slept::Gone => {
                 self.gone.set(true);
-                self.each(|queue| queue.completions.disturb());
+                self.each(|queue| queue.polled.borrow().completions.disturb());
             }
             Slept::Nothing => {}
         }

@@ -1,22 +1,34 @@
 //! What a device tells of itself: a completion queue that overflowed, a queue pair that failed with nothing posted, a
-//! port that went down. A thread listens, and breaks the queue pairs concerned: all, when the device is taken away.
+//! port that went down. A thread listens, and breaks the queue pairs concerned. It also looks whether the device is there,
+//! since not every one tells when it is taken away; if it is, all queue pairs and links are at an end.
 
-use super::{ffi, handle::Device, queue_pair::Breakable};
+use super::{ffi, handle::Device, link::LinkInner, queue_pair::Breakable, removal::LOOK_MS};
 use crate::FabricError;
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec},
     fd::{BorrowedFd, OwnedFd},
     io::Errno,
 };
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
-/// The queue pairs of a NIC, for the thread that listens; it ends with this.
+/// The queue pairs and links of a NIC, for the thread that listens; it ends with this, or with the device.
 pub(crate) struct Events {
-    pairs: Arc<Mutex<Vec<Weak<Breakable>>>>,
+    device: Device,
+    members: Arc<Mutex<Members>>,
     stop: Arc<OwnedFd>,
+}
+
+#[derive(Default)]
+struct Members {
+    pairs: Vec<Weak<Breakable>>,
+    links: Vec<Weak<LinkInner>>,
+}
+
+fn lock(members: &Mutex<Members>) -> MutexGuard<'_, Members> {
+    members.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Events {
@@ -25,20 +37,36 @@ impl Events {
         let system = |what| move |source| FabricError::System { what, source };
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| system("making an eventfd")(errno.into()))?;
-        let (pairs, stop) = (Arc::default(), Arc::new(stop));
-        let (device, heard, ended) = (device.clone(), Arc::clone(&pairs), stop.clone());
+        let (members, stop) = (Arc::default(), Arc::new(stop));
+        let (heard, concerned, ended) = (device.clone(), Arc::clone(&members), stop.clone());
         std::thread::Builder::new()
             .name("locus-verbs-events".into())
-            .spawn(move || run(&device, &heard, &ended))
+            .spawn(move || run(&heard, &concerned, &ended))
             .map_err(system("starting a thread"))?;
-        Ok(Self { pairs, stop })
+        Ok(Self { device: device.clone(), members, stop })
     }
 
     /// Adds a queue pair.
     pub(crate) fn add(&self, pair: &Arc<Breakable>) {
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        pairs.retain(|pair| pair.strong_count() > 0);
-        pairs.push(Arc::downgrade(pair));
+        let mut members = lock(&self.members);
+        members.pairs.retain(|pair| pair.strong_count() > 0);
+        members.pairs.push(Arc::downgrade(pair));
+        drop(members);
+        // It was let go of before those who were there were told: either this sees that, or the queue pair was there.
+        if self.device.is_gone() {
+            pair.abandon();
+        }
+    }
+
+    /// Adds a link.
+    pub(crate) fn add_link(&self, link: &Arc<LinkInner>) {
+        let mut members = lock(&self.members);
+        members.links.retain(|link| link.strong_count() > 0);
+        members.links.push(Arc::downgrade(link));
+        drop(members);
+        if self.device.is_gone() {
+            link.connection.close();
+        }
     }
 }
 
@@ -48,31 +76,52 @@ impl Drop for Events {
     }
 }
 
-fn run(device: &Device, pairs: &Mutex<Vec<Weak<Breakable>>>, stop: &OwnedFd) {
+fn run(device: &Device, members: &Mutex<Members>, stop: &OwnedFd) {
     loop {
         match wait(device.events(), stop) {
+            Heard::Nothing if device.is_taken_away() => {
+                if lose(device, members) {
+                    return;
+                }
+            }
             Heard::Nothing => {}
             Heard::Stop => return,
             Heard::Event => {
                 // Found before the event is acknowledged, since its object may be gone after that; let go of after it,
                 // since an object that waits for the acknowledgement cannot be given back.
-                let concerned = device.take_event(|event| concerned(event, pairs));
-                for (concerned, pair) in concerned.into_iter().flatten() {
-                    if concerned {
-                        pair.break_it();
-                    }
+                let heard = device.take_event(|event| {
+                    (event.event_type == ffi::EVENT_DEVICE_FATAL, concerned(event, members))
+                });
+                let Some((fatal, pairs)) = heard else { continue };
+                if fatal && lose(device, members) {
+                    return;
                 }
+                pairs.iter().filter(|(concerned, _)| *concerned).for_each(|(_, pair)| pair.break_it());
             }
             Heard::Gone => {
-                let pairs = pairs.lock().unwrap_or_else(PoisonError::into_inner);
-                let all: Vec<_> = pairs.iter().filter_map(Weak::upgrade).collect();
-                // Whoever is dropped last here must find the lock free.
-                drop(pairs);
-                all.iter().for_each(|pair| pair.break_it());
-                return;
+                if lose(device, members) {
+                    return;
+                }
             }
         }
     }
+}
+
+/// Lets go of the device, and then tells all that were made from it. False if the system was short of something, and it is
+/// to be done again.
+fn lose(device: &Device, members: &Mutex<Members>) -> bool {
+    let done = device.let_go().is_ok();
+    let members = lock(members);
+    let pairs: Vec<_> = members.pairs.iter().filter_map(Weak::upgrade).collect();
+    let links: Vec<_> = members.links.iter().filter_map(Weak::upgrade).collect();
+    // Whoever is dropped last here must find the lock free.
+    drop(members);
+    pairs.iter().for_each(|pair| pair.abandon());
+    links.iter().for_each(|link| link.connection.close());
+    if !done {
+        std::thread::sleep(PAUSE);
+    }
+    done
 }
 
 /// How long is waited after a failure of the kernel's.
@@ -89,10 +138,11 @@ enum Heard {
     Gone,
 }
 
-/// Waits for an event, or for the end.
+/// Waits for an event, or for the end, or until it is time to look whether the device is there.
 fn wait(events: BorrowedFd<'_>, stop: &OwnedFd) -> Heard {
     let mut ready = [PollFd::from_borrowed_fd(events, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-    match rustix::event::poll(&mut ready, None) {
+    let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_MS) * 1_000_000 };
+    match rustix::event::poll(&mut ready, Some(&look)) {
         Ok(_) => match ready.map(|ready| ready.revents()) {
             [_, stop] if !stop.is_empty() => Heard::Stop,
             [events, _] if events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => {
@@ -112,9 +162,9 @@ fn wait(events: BorrowedFd<'_>, stop: &OwnedFd) -> Heard {
 }
 
 /// All queue pairs, and whether the event is about them. Also the others must be let go of after the acknowledgement.
-fn concerned(event: &ffi::AsyncEvent, pairs: &Mutex<Vec<Weak<Breakable>>>) -> Vec<(bool, Arc<Breakable>)> {
-    let pairs = pairs.lock().unwrap_or_else(PoisonError::into_inner);
-    pairs.iter().filter_map(Weak::upgrade).map(|pair| (pair.concerns(event), pair)).collect()
+fn concerned(event: &ffi::AsyncEvent, members: &Mutex<Members>) -> Vec<(bool, Arc<Breakable>)> {
+    let members = lock(members);
+    members.pairs.iter().filter_map(Weak::upgrade).map(|pair| (pair.concerns(event), pair)).collect()
 }
 
 #[cfg(test)]

@@ -4,17 +4,18 @@
 use super::{
     ffi::{self, Gid, GidEntry},
     library::{Library, library},
+    removal::{self, Entry, MAPPINGS},
 };
 use crate::{FabricError, mapping::Mapping};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::{
     ffi::{CStr, c_int, c_uint},
     fmt,
     io::Error,
     ptr::{self, NonNull},
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering, fence},
     },
 };
 
@@ -78,9 +79,21 @@ impl Devices {
         // SAFETY: the device is on the list.
         let context = unsafe { (self.library.open_device)(self.device(index)) };
         let context = NonNull::new(context).ok_or_else(|| failed("opening an RDMA device"))?;
-        let device = Device { opened: Arc::new(Opened { library: self.library, context }) };
-        never_block(device.events())?;
-        Ok(device)
+        let close = Context { library: self.library, raw: context };
+        // SAFETY: the descriptors are open as long as the context is.
+        let (command, events) = unsafe {
+            let context = context.as_ref();
+            (BorrowedFd::borrow_raw(context.cmd_fd), BorrowedFd::borrow_raw(context.async_fd))
+        };
+        never_block(events)?;
+        let opened = Opened {
+            entry: Entry::of(command)?,
+            pipe: removal::ended_pipe()?,
+            gone: AtomicBool::new(false),
+            channels: Mutex::default(),
+            context: close,
+        };
+        Ok(Device { opened: Arc::new(opened) })
     }
 }
 
@@ -98,20 +111,49 @@ pub(crate) struct Device {
 }
 
 struct Opened {
+    context: Context,
+    entry: Entry,
+    /// What comes in place of the device's descriptors when it is taken away.
+    pipe: OwnedFd,
+    /// The device was taken away.
+    gone: AtomicBool,
+    /// The completion channels: their descriptors, and what wakes those who sleep there.
+    channels: Mutex<Vec<(RawFd, Arc<OwnedFd>)>>,
+}
+
+struct Context {
     library: &'static Library,
-    context: NonNull<ffi::Context>,
+    raw: NonNull<ffi::Context>,
 }
 
 // SAFETY: the library's objects may be used by every thread.
-unsafe impl Send for Opened {}
+unsafe impl Send for Context {}
 // SAFETY: as above.
-unsafe impl Sync for Opened {}
+unsafe impl Sync for Context {}
 
-impl Drop for Opened {
+impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything that was made from the context held `self` and is gone.
-        unsafe { (self.library.close_device)(self.context.as_ptr()) };
+        let _still = still();
+        // SAFETY: everything that was made from the context held it and is gone.
+        unsafe { (self.library.close_device)(self.raw.as_ptr()) };
     }
+}
+
+impl Opened {
+    fn channels(&self) -> MutexGuard<'_, Vec<(RawFd, Arc<OwnedFd>)>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rings an eventfd.
+fn wake(waker: &OwnedFd) {
+    // It fails only where the count is full, and then the sleeper wakes anyway.
+    let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
+}
+
+/// While this is held the library may map and unmap queues.
+fn still() -> RwLockReadGuard<'static, ()> {
+    MAPPINGS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Device {
@@ -122,7 +164,44 @@ impl fmt::Debug for Device {
 
 impl Device {
     fn raw(&self) -> *mut ffi::Context {
-        self.opened.context.as_ptr()
+        self.opened.context.raw.as_ptr()
+    }
+
+    fn library(&self) -> &'static Library {
+        self.opened.context.library
+    }
+
+    /// Whether both are of one opening of a device.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.opened, &other.opened)
+    }
+
+    /// Whether this process was cut off from the device, or is about to be.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.opened.gone.load(Ordering::Relaxed)
+    }
+
+    /// Whether the system has taken the device away. A system call.
+    pub(crate) fn is_taken_away(&self) -> bool {
+        self.opened.entry.is_gone()
+    }
+
+    /// Lets go of the device for good. Whatever was made from it fails from now on, and its queues are empty.
+    pub(crate) fn let_go(&self) -> Result<(), FabricError> {
+        // Before anything is replaced: whoever reads of a replaced queue sees this, too (`Completions::poll`).
+        self.opened.gone.store(true, Ordering::SeqCst);
+        // SAFETY: the context is open.
+        let (command, events) = unsafe { ((*self.raw()).cmd_fd, (*self.raw()).async_fd) };
+        // Locked, so that no channel is closed meanwhile, and its descriptor another's.
+        let channels = self.opened.channels();
+        let descriptors: Vec<_> = channels.iter().map(|(channel, _)| *channel).chain([events]).collect();
+        // SAFETY: the descriptors are the context's, which is open, and the channels', and the library closes them. All that is
+        // read of queues after this is thrown away.
+        let done = unsafe { removal::cut_off(command, &descriptors, &self.opened.pipe) };
+        // Whoever sleeps on a descriptor holds on to what it stood for.
+        channels.iter().for_each(|(_, waker)| wake(waker));
+        done.map_err(|source| FabricError::System { what: "letting go of an RDMA device", source })
     }
 
     /// Its limits.
@@ -130,7 +209,7 @@ impl Device {
         // SAFETY: plain numbers, for which zeroes are valid.
         let mut attributes: ffi::DeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open, and the structure is as long as the library's.
-        let result = unsafe { (self.opened.library.query_device)(self.raw(), &raw mut attributes) };
+        let result = unsafe { (self.library().query_device)(self.raw(), &raw mut attributes) };
         checked("asking a device for its limits", result).map(|()| attributes)
     }
 
@@ -139,7 +218,7 @@ impl Device {
         // SAFETY: plain numbers, for which zeroes are valid.
         let mut attributes: ffi::PortAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the library writes at most the length of this structure.
-        let result = unsafe { (self.opened.library.query_port)(self.raw(), port, &raw mut attributes) };
+        let result = unsafe { (self.library().query_port)(self.raw(), port, &raw mut attributes) };
         checked("asking a device for a port", result).map(|()| attributes)
     }
 
@@ -155,11 +234,11 @@ impl Device {
         let mut event = ffi::AsyncEvent { element: 0, event_type: c_uint::MAX };
         // SAFETY: the context is open, and what it gives is acknowledged once.
         unsafe {
-            if (self.opened.library.get_async_event)(self.raw(), &raw mut event) != 0 {
+            if (self.library().get_async_event)(self.raw(), &raw mut event) != 0 {
                 return None;
             }
             let heard = hear(&event);
-            (self.opened.library.ack_async_event)(&raw mut event);
+            (self.library().ack_async_event)(&raw mut event);
             Some(heard)
         }
     }
@@ -171,7 +250,7 @@ impl Device {
         // SAFETY: there is room for so many entries of this size.
         let count = unsafe {
             let (table, bytes) = (entries.as_mut_ptr(), size_of::<GidEntry>());
-            (self.opened.library.query_gid_table)(self.raw(), table, ENTRIES_MAX, 0, bytes)
+            (self.library().query_gid_table)(self.raw(), table, ENTRIES_MAX, 0, bytes)
         };
         let count = usize::try_from(count).map_err(|_| FabricError::System {
             what: "asking a device for its GIDs",
@@ -198,13 +277,13 @@ unsafe impl Sync for Domain {}
 impl Domain {
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>, FabricError> {
         // SAFETY: the context is open.
-        let raw = unsafe { (device.opened.library.alloc_pd)(device.raw()) };
+        let raw = unsafe { (device.library().alloc_pd)(device.raw()) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a protection domain"))?;
         Ok(Arc::new(Self { device: device.clone(), raw, ended: AtomicBool::new(false) }))
     }
 
     fn library(&self) -> &'static Library {
-        self.device.opened.library
+        self.device.library()
     }
 
     /// Nothing new is to be made in it.
@@ -292,6 +371,7 @@ fn never_block(descriptor: BorrowedFd<'_>) -> Result<(), FabricError> {
 /// What tells a sleeper of completions: the queues made on it raise events there.
 pub(crate) struct CompletionChannel {
     device: Device,
+    waker: Arc<OwnedFd>,
     raw: NonNull<ffi::CompChannel>,
 }
 
@@ -301,13 +381,22 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    pub(crate) fn new(device: &Device) -> Result<Self, FabricError> {
+    /// A channel whose sleepers an eventfd wakes, too.
+    pub(crate) fn new(device: &Device, waker: &Arc<OwnedFd>) -> Result<Self, FabricError> {
         // SAFETY: the context is open.
-        let raw = unsafe { (device.opened.library.create_comp_channel)(device.raw()) };
+        let raw = unsafe { (device.library().create_comp_channel)(device.raw()) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion channel"))?;
-        let channel = Self { device: device.clone(), raw };
+        let channel = Self { device: device.clone(), waker: waker.clone(), raw };
         never_block(channel.descriptor())?;
-        Ok(channel)
+        let descriptor = channel.descriptor().as_raw_fd();
+        let mut channels = device.opened.channels();
+        // Under the lock: either this sees that the device is let go of, or `Device::let_go` sees the channel.
+        let gone = device.is_gone();
+        if !gone {
+            channels.push((descriptor, waker.clone()));
+        }
+        drop(channels);
+        if gone { Err(FabricError::State("the RDMA device was taken away")) } else { Ok(channel) }
     }
 
     /// What to wait for.
@@ -320,7 +409,7 @@ impl CompletionChannel {
     /// [`Completions::is`] knows its queue by.
     pub(crate) fn take_event(&self) -> Option<usize> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let library = self.device.opened.library;
+        let library = self.device.library();
         // SAFETY: the channel is ours. The queue is one that was made on it and lives, since the device forgets a queue's
         // events when the queue is destroyed.
         unsafe {
@@ -335,8 +424,17 @@ impl CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
+        let descriptor = self.descriptor().as_raw_fd();
+        // Locked until it is closed: see `Device::let_go`.
+        let mut channels = self.device.opened.channels();
+        channels.retain(|(other, _)| *other != descriptor);
         // SAFETY: the queues made on it held it and are gone.
-        unsafe { (self.device.opened.library.destroy_comp_channel)(self.raw.as_ptr()) };
+        let result = unsafe { (self.device.library().destroy_comp_channel)(self.raw.as_ptr()) };
+        if result != 0 && self.device.is_gone() {
+            // The library counts queues on it that it could not give back to a device that is gone.
+            // SAFETY: the library did not close it, and never will: it knows the channel no more.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
     }
 }
 
@@ -344,6 +442,7 @@ impl Drop for CompletionChannel {
 pub(crate) struct Completions {
     /// Dropped after the queue, which raises events on it.
     channel: Arc<CompletionChannel>,
+    device: Device,
     raw: NonNull<ffi::Cq>,
     disturbed: AtomicBool,
     poll: unsafe extern "C" fn(*mut ffi::Cq, c_int, *mut ffi::Wc) -> c_int,
@@ -357,7 +456,7 @@ unsafe impl Sync for Completions {}
 
 impl Completions {
     pub(crate) fn new(channel: &Arc<CompletionChannel>, depth: usize) -> Result<Self, FabricError> {
-        let device = &channel.device;
+        let device = channel.device.clone();
         // SAFETY: the context is open.
         let operations = unsafe { &(*device.raw()).ops };
         let absent = FabricError::Unsupported("the device's driver has no completion queues");
@@ -365,11 +464,13 @@ impl Completions {
             return Err(absent);
         };
         let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-        let create = device.opened.library.create_cq;
+        let create = device.library().create_cq;
+        let _still = still();
         // SAFETY: context and channel are open; no queue context is given.
         let raw = unsafe { create(device.raw(), depth, ptr::null_mut(), channel.raw.as_ptr(), 0) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a completion queue"))?;
-        Ok(Self { channel: channel.clone(), raw, disturbed: AtomicBool::new(false), poll, request_notice })
+        let (channel, disturbed) = (channel.clone(), AtomicBool::new(false));
+        Ok(Self { channel, device, raw, disturbed, poll, request_notice })
     }
 
     /// Takes completions; never blocks.
@@ -378,7 +479,22 @@ impl Completions {
         // SAFETY: the queue is ours, and there is room for so many.
         let count = unsafe { (self.poll)(self.raw.as_ptr(), into.len() as c_int, into.as_mut_ptr()) };
         // Negative: the queue is broken, which its queue pairs tell.
-        usize::try_from(count).unwrap_or(0).min(into.len())
+        let count = usize::try_from(count).unwrap_or(0).min(into.len());
+        // The queue's memory may have been replaced while it was read, and what was read be zeroes in part. Replacing it
+        // goes through a barrier on all processors (their address translations are shot down), and the flag was set before
+        // that: a read of the new memory is followed by a load that sees the flag.
+        if count > 0 {
+            fence(Ordering::Acquire);
+            if self.device.is_gone() {
+                return 0;
+            }
+        }
+        count
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Has the next completion raise an event on the channel.
@@ -390,6 +506,11 @@ impl Completions {
     /// Tells whoever polls the queue to look after its queue pairs: one of them has trouble that raises no completion.
     pub(crate) fn disturb(&self) {
         self.disturbed.store(true, Ordering::Release);
+    }
+
+    /// Wakes whoever sleeps on the queue's channel.
+    pub(crate) fn wake(&self) {
+        wake(&self.channel.waker);
     }
 
     /// Whether that was told since this was asked last.
@@ -407,8 +528,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        let _still = still();
         // SAFETY: queue pairs that feed the queue held it and are gone; all events were acknowledged.
-        unsafe { (self.channel.device.opened.library.destroy_cq)(self.raw.as_ptr()) };
+        unsafe { (self.device.library().destroy_cq)(self.raw.as_ptr()) };
     }
 }
 
@@ -442,6 +564,7 @@ impl Pair {
             qp_type: kind,
             sq_sig_all: 0,
         };
+        let _still = still();
         // SAFETY: domain and queues are of one device and open.
         let raw = unsafe { (domain.library().create_qp)(domain.raw.as_ptr(), &raw mut asked) };
         let raw = NonNull::new(raw).ok_or_else(|| failed("making a queue pair"))?;
@@ -508,6 +631,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        let _still = still();
         // SAFETY: the queue pair is ours and nobody posts any more.
         unsafe { (self.domain.library().destroy_qp)(self.raw.as_ptr()) };
     }

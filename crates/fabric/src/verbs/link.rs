@@ -2,7 +2,7 @@
 
 use super::{
     VerbsNic, VerbsRegion, VerbsRemoteRegion, bootstrap::Connection, device, ffi, handle::Domain,
-    region::Grant,
+    opening::Opening, region::Grant,
 };
 use crate::{ControlMessage, FabricError, Facts, Link};
 use std::{
@@ -29,11 +29,12 @@ pub(crate) struct LinkInner {
     grants: Mutex<Vec<Arc<Grant>>>,
     /// Where the peer is, as its first queue pair said.
     gid: OnceLock<ffi::Gid>,
-    pub(crate) domain: Arc<Domain>,
+    /// The device, as it was when it was first asked for, and the domain: a peer that comes while there is none can be told.
+    port: OnceLock<(Arc<Opening>, Arc<Domain>)>,
 }
 
 impl VerbsLink {
-    pub(crate) fn new(nic: &VerbsNic, connection: Connection) -> Result<Self, FabricError> {
+    pub(crate) fn new(nic: &VerbsNic, connection: Connection) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let inner = Arc::new(LinkInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -41,19 +42,19 @@ impl VerbsLink {
             connection,
             grants: Mutex::default(),
             gid: OnceLock::new(),
-            domain: Domain::new(&nic.chosen().device)?,
+            port: OnceLock::new(),
         });
         // With the link the peer's rights end.
         let ended: Arc<dyn super::bootstrap::Ended> = inner.clone();
         inner.connection.on_end(Arc::downgrade(&ended));
-        Ok(Self { inner })
+        Self { inner }
     }
 }
 
 impl super::bootstrap::Ended for LinkInner {
     /// Deregistering takes its time, of which the thread that watches all links has none.
     fn ended(&self) {
-        self.domain.end();
+        self.end_domain();
         let grants = std::mem::take(&mut *self.grants.lock().unwrap_or_else(PoisonError::into_inner));
         if grants.is_empty() {
             return;
@@ -72,7 +73,38 @@ impl LinkInner {
 
     /// Who the peer is, for people.
     pub(crate) fn name(&self) -> String {
-        self.connection.peer()
+        let peer = self.connection.peer();
+        match self.port.get() {
+            Some((opening, _)) if opening.is_gone() => {
+                format!(
+                    "{peer} (reached over the RDMA device {}, which was taken away)",
+                    opening.chosen().name
+                )
+            }
+            _ => peer,
+        }
+    }
+
+    /// The device and the domain of the link's queue pairs.
+    pub(crate) fn port(self: &Arc<Self>) -> Result<&(Arc<Opening>, Arc<Domain>), FabricError> {
+        let port = match self.port.get() {
+            Some(port) => port,
+            None => {
+                let opening = self.nic.opening()?;
+                let domain = Domain::new(&opening.chosen().device).map_err(|error| opening.explain(error))?;
+                // Of two threads that come at once one finds the other's.
+                let port = self.port.get_or_init(|| (opening, domain));
+                port.0.events().add_link(self);
+                port
+            }
+        };
+        if port.0.is_gone() { Err(port.0.taken_away()) } else { Ok(port) }
+    }
+
+    fn end_domain(&self) {
+        if let Some((_, domain)) = self.port.get() {
+            domain.end();
+        }
     }
 
     pub(crate) fn gone(&self) -> FabricError {
@@ -81,8 +113,8 @@ impl LinkInner {
 
     /// All queue pairs of a peer are at one place. A place that nobody is at takes the kernel a second to find out, in
     /// which the thread that connects stands still: so much for the first queue pair of a link, and not for others.
-    pub(crate) fn check_gid(&self, gid: ffi::Gid) -> Result<(), FabricError> {
-        device::meets(&self.nic.chosen().gid, gid)?;
+    pub(crate) fn check_gid(self: &Arc<Self>, gid: ffi::Gid) -> Result<(), FabricError> {
+        device::meets(&self.port()?.0.chosen().gid, gid)?;
         if *self.gid.get_or_init(|| gid) == gid {
             return Ok(());
         }
@@ -92,7 +124,7 @@ impl LinkInner {
 
 impl Drop for LinkInner {
     fn drop(&mut self) {
-        self.domain.end();
+        self.end_domain();
         self.connection.close();
     }
 }
@@ -121,7 +153,8 @@ impl Link for VerbsLink {
         if let Some(facts) = grants().iter().find_map(|grant| grant.facts(&region.memory)) {
             return Ok(facts);
         }
-        let grant = region.memory.grant(&self.inner.domain)?;
+        let (opening, domain) = self.inner.port()?;
+        let grant = region.memory.grant(domain).map_err(|error| opening.explain(error))?;
         let facts = grant.facts(&region.memory).ok_or(FabricError::State("the region was revoked"))?;
         let mut grants = grants();
         grants.retain(|grant| grant.stands());

@@ -33,7 +33,7 @@ impl Listener for VerbsListener {
 
     fn accept(&self, timeout: Duration) -> Result<Option<VerbsLink>, FabricError> {
         let connection = self.listening.accept(timeout)?;
-        connection.map(|connection| VerbsLink::new(&self.nic, connection)).transpose()
+        Ok(connection.map(|connection| VerbsLink::new(&self.nic, connection)))
     }
 
     fn address(&self) -> Address {

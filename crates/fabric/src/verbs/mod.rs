@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `ffi`, `library`, `handle` | the C library: its structures, its functions, and owners of what it makes |
-//! | `device` | which device, port and GID |
+//! | `device`, `opening`, `removal` | which device, port and GID; what lasts until the device is taken away, and how that is dealt with |
 //! | `bootstrap`, `link`, `listener` | the TCP connection that sets everything else up and notices dead peers |
 //! | `region`, `facts` | regions, and what a peer must know to use them and queue pairs |
 //! | `queue_pair`, `requests`, `completion_queue`, `events` | the verbs, and what a device tells of itself |
@@ -21,8 +21,10 @@ mod handle;
 mod library;
 mod link;
 mod listener;
+mod opening;
 mod queue_pair;
 mod region;
+mod removal;
 mod requests;
 
 pub use bootstrap::{Probe, probe};
@@ -34,29 +36,14 @@ pub use queue_pair::{VerbsAddress, VerbsQueuePair};
 pub use region::{VerbsRegion, VerbsRemoteRegion};
 
 use crate::{
-    Access, Address, Atomicity, FabricError, Nic, PagePolicy, Properties, QueuePairConfig, ReadOrder,
+    Access, Address, FabricError, Nic, PagePolicy, Properties, QueuePairConfig,
     checks::{self, Limits},
 };
-use device::Chosen;
-use events::Events;
-use facts::PairFacts;
-use handle::{CompletionChannel, Completions, Domain, Pair};
+use opening::Opening;
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
-
-/// The vendor that SoftRoCE names. It copies with whatever the kernel copies memory with, byte by byte at worst.
-const SOFTWARE_VENDOR: u32 = 0xFF_FFFF;
-/// The deepest queues that are offered, whatever the device has.
-const QUEUE_DEPTH_MAX: usize = 8 << 10;
-/// What NICs have; a device that would take more keeps state for each in every queue pair.
-const READS_OUTSTANDING_MAX: usize = 16;
-/// The largest message and the largest transfer that are offered: what larger ones take would hold others up.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
-const TRANSFER_BYTES_MAX: usize = 16 << 20;
-/// Inline payloads that are tried, in bytes: devices do not say what they take.
-const INLINE_BYTES: [usize; 6] = [1024, 512, 256, 128, 64, 32];
 
 /// An opened RDMA NIC.
 #[derive(Clone)]
@@ -65,32 +52,35 @@ pub struct VerbsNic {
 }
 
 struct Inner {
-    chosen: Chosen,
+    config: VerbsConfig,
     properties: Properties,
-    events: Events,
+    /// Another one after the device was taken away and came back.
+    opening: Mutex<Arc<Opening>>,
 }
 
 impl VerbsNic {
     /// Opens the NIC that was asked for, by default the first usable one. An error says what is missing.
     pub fn open(config: &VerbsConfig) -> Result<Self, FabricError> {
-        let chosen = device::choose(config)?;
-        let properties = properties(&chosen)?;
-        let events = Events::listen(&chosen.device)?;
-        Ok(Self { inner: Arc::new(Inner { chosen, properties, events }) })
+        let (opening, properties) = Opening::new(config)?;
+        let opening = Mutex::new(Arc::new(opening));
+        Ok(Self { inner: Arc::new(Inner { config: config.clone(), properties, opening }) })
     }
 
     /// The device, the port and the GID in use, for people.
     pub fn describe(&self) -> String {
-        let Chosen { name, port, gid, .. } = self.chosen();
-        format!("{name} port {} GID {} ({}), MTU {}", port.number, gid.index, gid.address, port.mtu_bytes)
+        match self.opening() {
+            Ok(opening) => opening.describe(),
+            Err(error) => error.to_string(),
+        }
     }
 
-    pub(crate) fn chosen(&self) -> &Chosen {
-        &self.inner.chosen
-    }
-
-    fn events(&self) -> &Events {
-        &self.inner.events
+    /// The device as it is open now. One that was taken away is opened anew, if it is back.
+    pub(crate) fn opening(&self) -> Result<Arc<Opening>, FabricError> {
+        let mut opening = self.inner.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if opening.is_gone() {
+            *opening = Arc::new(opening.anew(&self.inner.config, &self.inner.properties)?);
+        }
+        Ok(opening.clone())
     }
 
     /// The longest messages.
@@ -103,90 +93,10 @@ impl VerbsNic {
         }
     }
 
-    /// The code of the port's MTU.
-    fn mtu_code(&self) -> u32 {
-        (self.chosen().port.mtu_bytes / 128).ilog2()
-    }
-
-    fn gid(&self) -> ffi::Gid {
-        device::gid_of(self.chosen().gid.address)
-    }
-
-    /// How many READs and atomics of one queue pair are answered at a time.
-    fn reads_answered_max(&self) -> u8 {
-        self.chosen().attributes.max_qp_rd_atom.clamp(0, READS_OUTSTANDING_MAX as i32) as u8
-    }
-
-    /// The way to a peer's port.
-    fn route(&self, theirs: &PairFacts) -> ffi::AhAttr {
-        ffi::AhAttr {
-            grh: ffi::GlobalRoute {
-                dgid: theirs.gid,
-                sgid_index: self.chosen().gid.index as u8,
-                hop_limit: 64,
-                ..Default::default()
-            },
-            dlid: theirs.lid,
-            is_global: 1,
-            port_num: self.chosen().port.number,
-            ..Default::default()
-        }
-    }
-
     /// Something that a stranger cannot guess.
     fn random(&self) -> u32 {
         RandomState::new().hash_one(std::process::id()) as u32
     }
-}
-
-fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
-    let attributes = &chosen.attributes;
-    let positive = |value: i32| usize::try_from(value).unwrap_or(0);
-    let completions_max = positive(attributes.max_cqe).min(8 * QUEUE_DEPTH_MAX);
-    let message_bytes_max = chosen.message_bytes_max.min(MESSAGE_BYTES_MAX);
-    let reads = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom);
-    Ok(Properties {
-        provider: "verbs",
-        // InfiniBand promises neither (Mitchell §2.1.2).
-        read_order: ReadOrder::Unordered,
-        read_atomicity_bytes: if attributes.vendor_id == SOFTWARE_VENDOR { 1 } else { 8 },
-        write_in_order: false,
-        writes_wake: false,
-        atomics: match attributes.atomic_cap {
-            ffi::ATOMIC_HCA => Atomicity::Nic,
-            ffi::ATOMIC_GLOB => Atomicity::Global,
-            _ => Atomicity::None,
-        },
-        inline_bytes_max: inline_bytes_max(chosen)?,
-        message_bytes_max,
-        datagram_bytes_max: chosen.port.mtu_bytes,
-        transfer_bytes_max: chosen.message_bytes_max.min(TRANSFER_BYTES_MAX),
-        queue_depth_max: positive(attributes.max_qp_wr).min(completions_max).min(QUEUE_DEPTH_MAX),
-        completions_max,
-        reads_outstanding_max: positive(reads).min(READS_OUTSTANDING_MAX),
-        loses_messages: true,
-        dear_doorbells: attributes.vendor_id == SOFTWARE_VENDOR,
-        prefetches: false,
-        reads_at_once: false,
-        writes_at_once: false,
-    })
-}
-
-/// The largest inline payload that a queue pair is granted.
-fn inline_bytes_max(chosen: &Chosen) -> Result<usize, FabricError> {
-    let domain = Domain::new(&chosen.device)?;
-    let queue = Completions::new(&Arc::new(CompletionChannel::new(&chosen.device)?), 2)?;
-    let granted = |&bytes: &usize| {
-        let capacity = ffi::QpCap {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: bytes as u32,
-        };
-        Pair::new(&domain, ffi::QPT_RC, capacity, (&queue, &queue)).is_ok()
-    };
-    Ok(INLINE_BYTES.into_iter().find(granted).unwrap_or(0))
 }
 
 impl Nic for VerbsNic {
@@ -208,7 +118,9 @@ impl Nic for VerbsNic {
 
     fn create_completion_queue(&self, depth: usize) -> Result<VerbsCompletionQueue, FabricError> {
         checks::completions(depth, self.properties())?;
-        VerbsCompletionQueue::create(&self.chosen().device, depth)
+        let opening = self.opening()?;
+        let queue = VerbsCompletionQueue::create(&opening.chosen().device, depth);
+        queue.map_err(|error| opening.explain(error))
     }
 
     fn create_completion_queue_beside(
@@ -217,7 +129,9 @@ impl Nic for VerbsNic {
         depth: usize,
     ) -> Result<VerbsCompletionQueue, FabricError> {
         checks::completions(depth, self.properties())?;
-        other.beside(depth)
+        let opening = self.opening()?;
+        other.queue.follow(&opening)?;
+        other.beside(depth).map_err(|error| opening.explain(error))
     }
 
     fn create_queue_pair(
@@ -237,11 +151,19 @@ impl Nic for VerbsNic {
 
     fn connect(&self, address: &Address) -> Result<VerbsLink, FabricError> {
         let (host, port) = listener::rdma(address)?;
-        VerbsLink::new(self, bootstrap::Connection::connect(host, port)?)
+        // Without a device there is nothing to connect for.
+        self.opening()?;
+        let link = VerbsLink::new(self, bootstrap::Connection::connect(host, port)?);
+        link.inner.port()?;
+        Ok(link)
     }
 
     fn pair(&self) -> Result<(VerbsLink, VerbsLink), FabricError> {
         let (near, far) = bootstrap::Connection::pair()?;
-        Ok((VerbsLink::new(self, near)?, VerbsLink::new(self, far)?))
+        Ok((VerbsLink::new(self, near), VerbsLink::new(self, far)))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.opening().err().map(|error| error.to_string())
     }
 }

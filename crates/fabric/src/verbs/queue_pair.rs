@@ -8,6 +8,7 @@ use super::{
     ffi,
     handle::{Completions, Destination, Pair, Registration},
     link::{LinkInner, VerbsLink},
+    opening::Opening,
     region::Memory,
     requests::{Requests, Slot},
 };
@@ -102,6 +103,16 @@ impl Breakable {
         }
     }
 
+    /// The device is gone and flushes nothing: whoever polls the queues does.
+    pub(crate) fn abandon(&self) {
+        self.ill.store(true, Ordering::Release);
+        self.note_error();
+        for queue in &self.queues {
+            queue.disturb();
+            queue.wake();
+        }
+    }
+
     /// Has the device flush what is posted. A NIC does so by itself once a queue pair is in error; SoftRoCE does not see
     /// what is posted after that until it is told again. Where the device refuses, whoever polls the queues flushes.
     pub(crate) fn flush(&self) {
@@ -127,6 +138,7 @@ pub(crate) struct Core {
     config: QueuePairConfig,
     limits: Limits,
     link: Arc<LinkInner>,
+    opening: Arc<Opening>,
     sends: Requests,
     receives: Requests,
     /// What completions carry besides the number of the request: which queue pair of the queue this is.
@@ -170,14 +182,19 @@ impl VerbsQueuePair {
             max_recv_sge: 1,
             max_inline_data: config.inline_bytes as u32,
         };
-        let pair = Pair::new(&link.domain, kind, capacity, (send.raw(), receive.raw()))?;
-        initialize(&pair, nic, config)?;
+        let (opening, domain) = link.port()?;
+        send.follow(opening)?;
+        receive.follow(opening)?;
+        let queues = [send.shared(), receive.shared()];
+        let pair = Pair::new(domain, kind, capacity, (&queues[0], &queues[1]))
+            .map_err(|error| opening.explain(error))?;
+        initialize(&pair, opening, config).map_err(|error| opening.explain(error))?;
         let breakable = Arc::new(Breakable {
             pair,
             state: AtomicU8::new(INIT),
             ill: AtomicBool::new(false),
             bound: config.transport != Transport::Ud,
-            queues: [send.shared(), receive.shared()],
+            queues,
         });
         let sends = Requests::new(config.send_depth);
         let places = sends.slots.len();
@@ -186,6 +203,7 @@ impl VerbsQueuePair {
             config: config.clone(),
             limits: nic.limits(),
             link: link.clone(),
+            opening: opening.clone(),
             sends,
             receives: Requests::new(config.receive_depth),
             send_member: 0,
@@ -205,7 +223,7 @@ impl VerbsQueuePair {
             core_mut.receive_member =
                 if Rc::ptr_eq(send, receive) { core_mut.send_member } else { receive.attach(&core) };
         }
-        nic.events().add(&breakable);
+        opening.events().add(&breakable);
         let ended: Arc<dyn super::bootstrap::Ended> = breakable;
         link.connection.on_end(Arc::downgrade(&ended));
         Ok(Self { core })
@@ -213,11 +231,11 @@ impl VerbsQueuePair {
 }
 
 /// What a device requires of a fresh queue pair.
-fn initialize(pair: &Pair, nic: &VerbsNic, config: &QueuePairConfig) -> Result<(), FabricError> {
+fn initialize(pair: &Pair, opening: &Opening, config: &QueuePairConfig) -> Result<(), FabricError> {
     let access = ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_ATOMIC;
     let mut attributes = ffi::QpAttr {
         qp_state: ffi::QPS_INIT,
-        port_num: nic.chosen().port.number,
+        port_num: opening.chosen().port.number,
         qkey: QKEY,
         ..Default::default()
     };
@@ -240,16 +258,16 @@ impl Core {
     /// Connects: ready to receive, then ready to send.
     fn connect(&mut self, theirs: &PairFacts) -> Result<(), FabricError> {
         self.link.check_gid(theirs.gid)?;
-        let nic = &self.link.nic;
+        let opening = &self.opening;
         let reliable = self.config.transport == Transport::Rc;
         let mut attributes = ffi::QpAttr {
             qp_state: ffi::QPS_RTR,
-            path_mtu: theirs.mtu.min(nic.mtu_code()),
+            path_mtu: theirs.mtu.min(opening.mtu_code()),
             dest_qp_num: theirs.number,
             rq_psn: theirs.first_psn,
-            max_dest_rd_atomic: nic.reads_answered_max(),
+            max_dest_rd_atomic: opening.reads_answered_max(),
             min_rnr_timer: RNR_TIMER,
-            ah_attr: nic.route(theirs),
+            ah_attr: opening.route(theirs),
             ..Default::default()
         };
         let mut mask = ffi::QP_STATE | ffi::QP_AV | ffi::QP_PATH_MTU | ffi::QP_DEST_QPN | ffi::QP_RQ_PSN;
@@ -303,7 +321,7 @@ impl Core {
         {
             return Some(registration);
         }
-        let registration = memory.local(&self.link.domain).ok()?;
+        let registration = memory.local(self.breakable.pair.domain()).ok()?;
         self.keys[place] = Some((memory.id, Arc::downgrade(&registration)));
         Some(registration)
     }
@@ -520,6 +538,11 @@ impl Core {
     /// never took, is flushed here: `flushed` is given the completions for `queue`. Should the device complete one of these
     /// after all, it is not heard: each request completes once.
     pub(crate) fn settle(&mut self, queue: &Queue, mut flushed: impl FnMut(Completion)) {
+        // Whoever tells the queue pair of that may come later than a queue that has moved to another device.
+        if self.breakable.queues[0].device().is_gone() {
+            self.breakable.note_error();
+            self.breakable.ill.store(true, Ordering::Release);
+        }
         if self.state() != QueuePairState::Error {
             return;
         }
@@ -597,16 +620,16 @@ impl QueuePair for VerbsQueuePair {
         if core.config.transport != Transport::Ud && link.inner.id != core.link.id {
             return Err(FabricError::State("a connected queue pair belongs to the link it was made for"));
         }
-        let nic = &core.link.nic;
+        let opening = &core.opening;
         Ok(PairFacts {
             transport: core.config.transport,
             number: core.breakable.pair.number(),
             first_psn: core.first_psn,
             qkey: QKEY,
-            mtu: nic.mtu_code(),
-            lid: nic.chosen().lid,
-            gid: nic.gid(),
-            reads_answered: nic.reads_answered_max(),
+            mtu: opening.mtu_code(),
+            lid: opening.chosen().lid,
+            gid: opening.gid(),
+            reads_answered: opening.reads_answered_max(),
         }
         .encode())
     }
@@ -623,7 +646,7 @@ impl QueuePair for VerbsQueuePair {
         }
         let theirs = PairFacts::decode(&facts, core.config.transport)
             .map_err(|what| FabricError::Protocol { peer: core.link.name(), what: what.into() })?;
-        core.connect(&theirs)
+        core.connect(&theirs).map_err(|error| core.opening.explain(error))
     }
 
     fn activate(&mut self) -> Result<(), FabricError> {
@@ -645,7 +668,7 @@ impl QueuePair for VerbsQueuePair {
         let theirs = PairFacts::decode(&facts, Transport::Ud)
             .map_err(|what| FabricError::Protocol { peer: link.inner.name(), what: what.into() })?;
         link.inner.check_gid(theirs.gid)?;
-        let route = core.link.nic.route(&theirs);
+        let route = core.opening.route(&theirs);
         let destination = Arc::new(Destination::new(core.breakable.pair.domain(), route)?);
         Ok(VerbsAddress { destination, number: theirs.number, qkey: theirs.qkey })
     }

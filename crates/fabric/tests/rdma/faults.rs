@@ -3,9 +3,9 @@
 use crate::{
     SOON,
     device::{Interface, OBJECTS, held, is_active},
-    gids, ill,
+    firewall, gids, ill,
     peer::{End, PATIENCE, Peer, RECEIVES, nic, take, wait},
-    test,
+    removal, test,
 };
 use libtest_mimic::Trial;
 use locus_fabric::{
@@ -34,9 +34,14 @@ pub fn tests(device: &str) -> Vec<Trial> {
     };
     add("reads_fail_soon_after_a_death", reads_fail_soon_after_a_death);
     add("a_port_that_goes_down_breaks_queue_pairs_until_it_is_up_again", a_port_goes_down);
+    add("a_device_that_is_taken_away_ends_all_that_uses_it_until_it_is_back", removal::taken_away);
+    add("a_device_that_is_taken_away_wakes_those_who_sleep", removal::sleepers);
     add("a_peer_that_never_polls_harms_one_queue_pair", a_peer_that_never_polls);
     add("a_full_send_queue_is_no_failure", a_full_send_queue);
     add("asking_for_a_region_again_registers_nothing", asking_again);
+    add("nobody_gets_through_a_firewall_that_drops_the_port", firewall::nobody_gets_through);
+    add("a_firewall_cuts_off_those_who_are_connected", firewall::cuts_off_those_who_are_connected);
+    add("a_name_service_that_is_silent_holds_up_nobody_for_long", firewall::a_silent_name_service);
     add("what_keeps_clients_from_a_server_is_told_apart", what_is_found);
     add("the_gid_is_chosen_by_index_or_address_of_either_family", gids::chosen);
     add("gids_of_two_families_are_an_error_that_says_so", gids::of_two_families);
@@ -46,7 +51,7 @@ pub fn tests(device: &str) -> Vec<Trial> {
 }
 
 /// Measures how long something takes that must happen soon.
-fn soon(what: &str, event: impl FnMut() -> Option<()>) {
+pub fn soon(what: &str, event: impl FnMut() -> Option<()>) {
     let start = Instant::now();
     wait(what, event);
     let took = start.elapsed();
@@ -55,7 +60,7 @@ fn soon(what: &str, event: impl FnMut() -> Option<()>) {
 }
 
 /// Everything that was posted comes back.
-fn is_flushed(end: &mut End) {
+pub fn is_flushed(end: &mut End) {
     for id in 0..RECEIVES as u64 {
         let flushed = wait("a RECV to be flushed", || take(&mut end.queue));
         assert_eq!((flushed.id, flushed.status), (id, Status::Flushed));

@@ -1,5 +1,5 @@
-//! Faults that need an RDMA device of one's own: peers that are killed or stopped, a port that goes down, a machine that
-//! stands still. The variable `LOCUS_RDMA` gives the device's IPv4 address; without it there are no tests. `scripts/test`
+//! Faults that need an RDMA device of one's own: peers that are killed or stopped, a port that goes down, a device that
+//! is taken away, a firewall, a machine that stands still. The variable `LOCUS_RDMA` gives the device's IPv4 address; without it there are no tests. `scripts/test`
 //! runs them in virtual machines:
 //!
 //! `LOCUS_RDMA=10.99.0.1 vm/softroce --env LOCUS_RDMA target/debug/deps/rdma-...`
@@ -9,11 +9,15 @@
 #[path = "../shared/device.rs"]
 mod device;
 mod faults;
+#[path = "../shared/firewall.rs"]
+mod filter;
+mod firewall;
 mod gids;
 mod ill;
 mod limits;
 mod machines;
 mod peer;
+mod removal;
 #[path = "../shared/wait.rs"]
 mod wait;
 

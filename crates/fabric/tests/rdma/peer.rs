@@ -90,12 +90,17 @@ impl Peer {
     /// Starts one and meets it.
     pub fn meet(nic: &VerbsNic, device: &str, transport: Transport) -> (Self, End) {
         let listener = nic.listen(&format!("rdma://{device}:0").parse().unwrap()).unwrap();
+        Self::come(nic, &listener, transport)
+    }
+
+    /// Starts one that comes to a listener.
+    pub fn come(nic: &VerbsNic, listener: &<VerbsNic as Nic>::Listener, transport: Transport) -> (Self, End) {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--role", &listener.address().to_string(), &format!("{transport:?}")])
             .spawn()
             .unwrap();
         let peer = Self(child);
-        let (end, _) = accept(nic, &listener);
+        let (end, _) = accept(nic, listener);
         (peer, end)
     }
 

@@ -1,6 +1,9 @@
 //! What tests with an RDMA device of their own do to it, and what they count. Tests of other crates use it, too.
 
-use std::{collections::BTreeMap, process::Command};
+use std::{
+    collections::BTreeMap,
+    process::{Child, Command},
+};
 
 /// The network interface under an RDMA device, by the IPv4 address of the device.
 pub struct Interface(String);
@@ -16,6 +19,28 @@ impl Interface {
     pub fn set(&self, state: &str) {
         let done = Command::new("ip").args(["link", "set", &self.0, state]).status().unwrap();
         assert!(done.success());
+    }
+}
+
+/// SoftRoCE's device, while it is taken away. The command that takes it away ends when the last process has let go of it.
+pub struct Removal(Child);
+
+impl Removal {
+    /// Begins to take the device away.
+    pub fn begin() -> Self {
+        Self(Command::new("rdma").args(["link", "delete", "rxe0"]).spawn().expect("rdma of iproute2"))
+    }
+
+    /// Whether all processes have let go of it.
+    pub fn is_done(&mut self) -> bool {
+        self.0.try_wait().unwrap().inspect(|ended| assert!(ended.success(), "{ended}")).is_some()
+    }
+
+    /// Puts the device back, on its network interface.
+    pub fn undo(mut self, interface: &Interface) {
+        assert!(self.is_done());
+        let add = ["link", "add", "rxe0", "type", "rxe", "netdev", &interface.0];
+        assert!(Command::new("rdma").args(add).status().unwrap().success());
     }
 }
 

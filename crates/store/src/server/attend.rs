@@ -15,6 +15,7 @@ use locus_fabric::{
 use locus_rpc::SessionId;
 use locus_runtime::{Idle, MonotonicClock, channel};
 use std::{
+    hint::black_box,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -45,7 +46,7 @@ impl<N: Nic> Drop for Attendant<N> {
         for core in &self.shared.cores {
             core.send(CoreJob::Gone { client: self.client });
         }
-        self.shared.links().remove(&self.client);
+        self.shared.crowd().remove(self.client);
     }
 }
 
@@ -106,7 +107,7 @@ impl<N: Nic> Attendant<N> {
             return Err(self.broken("it did not say hello"));
         };
         let ours = &self.shared.config;
-        if ours.token.as_ref().is_some_and(|ours| *ours != token) {
+        if ours.token.as_ref().is_some_and(|ours| !same(ours, &token)) {
             let reason = "the token is missing or wrong: give the server's token file (--token-file)";
             return Err(self.refused(reason.into()));
         }
@@ -115,6 +116,8 @@ impl<N: Nic> Attendant<N> {
                 self.refused(format!("this server serves the design {}, not {theirs}", ours.design.name))
             );
         }
+        let welcomed = self.shared.crowd().welcome(self.client, ours.clients_max);
+        welcomed.map_err(|reason| self.refused(reason))?;
         self.session = Some(session);
         Ok(Answer::Welcome(self.shared.manifest.clone()))
     }
@@ -215,6 +218,13 @@ impl<N: Nic> Attendant<N> {
     }
 }
 
+/// Whether a token is the right one. Looks at all of it whatever it finds, so that the time it takes tells a stranger nothing
+/// of where the first mistake is.
+fn same(ours: &[u8], theirs: &[u8]) -> bool {
+    let differences = ours.iter().zip(theirs).fold(0, |found, (one, other)| black_box(found | (one ^ other)));
+    ours.len() == theirs.len() && differences == 0
+}
+
 impl<N: Nic> Arrival<N> {
     /// Attends until the client is gone or the server stops.
     pub(super) fn run(self) {
@@ -229,7 +239,7 @@ impl<N: Nic> Arrival<N> {
         };
         attendant.shared.dropped.fetch_add(1, Ordering::Relaxed);
         // Its place is free by the time that it is told.
-        attendant.shared.links().remove(&attendant.client);
+        attendant.shared.crowd().remove(attendant.client);
         refuse(&attendant.link, &reason);
     }
 }
@@ -238,4 +248,17 @@ impl<N: Nic> Arrival<N> {
 pub(super) fn refuse(link: &impl Link, reason: &str) {
     let _ = link.send(&control::encode(&Answer::Refused(reason.to_owned())), Vec::new());
     link.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn only_the_whole_token_is_the_right_one() {
+        assert!(same(b"", b"") && same(b"secret", b"secret"));
+        for wrong in [&b""[..], b"s", b"secre", b"secrets", b"Secret", b"secreT", b"\0\0\0\0\0\0"] {
+            assert!(!same(b"secret", wrong), "{wrong:?}");
+        }
+    }
 }

@@ -47,8 +47,36 @@ pub struct Server<N: Nic> {
     listeners: Mutex<Vec<JoinHandle>>,
 }
 
-/// The links of the clients, by number, each with the thread that attends to it.
+/// Links by number, each with the thread that attends to it.
 type Links<N> = BTreeMap<u64, (<N as Nic>::Link, JoinHandle)>;
+
+/// All that have a link. Whoever has not shown what a client must show takes no client's place.
+struct Crowd<N: Nic> {
+    clients: Links<N>,
+    /// Those who have not said hello yet: as many as there may be clients, since all may come at once. A further one takes the
+    /// place of the oldest.
+    strangers: Links<N>,
+}
+
+impl<N: Nic> Crowd<N> {
+    /// Makes a stranger a client. An error says why not.
+    fn welcome(&mut self, number: u64, clients_max: usize) -> Result<(), String> {
+        if self.clients.len() >= clients_max {
+            return Err(format!("the limit of {clients_max} clients is reached"));
+        }
+        let stranger = self.strangers.remove(&number).ok_or(CROWDED_OUT)?;
+        self.clients.insert(number, stranger);
+        Ok(())
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.clients.remove(&number);
+        self.strangers.remove(&number);
+    }
+}
+
+/// What a stranger is told whose place another one took.
+const CROWDED_OUT: &str = "more came at once than may be clients, and it had not said hello: try again";
 
 /// What the threads of a server share.
 struct Shared<N: Nic> {
@@ -58,7 +86,7 @@ struct Shared<N: Nic> {
     regions: Arc<Regions<N>>,
     cores: Vec<JobSender<N>>,
     stopping: AtomicBool,
-    links: Mutex<Links<N>>,
+    crowd: Mutex<Crowd<N>>,
     next_client: AtomicU64,
     /// Clients that were dropped because of what they sent over the link.
     dropped: AtomicU64,
@@ -67,15 +95,15 @@ struct Shared<N: Nic> {
 }
 
 impl<N: Nic> Shared<N> {
-    fn links(&self) -> MutexGuard<'_, Links<N>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn crowd(&self) -> MutexGuard<'_, Crowd<N>> {
+        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn statistics(&self) -> Statistics {
         let (region_bytes, pages) = self.regions.summary();
         let mut statistics = Statistics {
             design: self.manifest.design.clone(),
-            clients: self.links().len() as u64,
+            clients: self.crowd().clients.len() as u64,
             clients_dropped: self.dropped.load(Ordering::Relaxed),
             region_bytes: region_bytes as u64,
             memory_limit_bytes: self.config.memory_bytes as u64,
@@ -140,7 +168,7 @@ impl<N: Nic> Server<N> {
             regions,
             cores,
             stopping: AtomicBool::new(false),
-            links: Mutex::default(),
+            crowd: Mutex::new(Crowd { clients: BTreeMap::new(), strangers: BTreeMap::new() }),
             next_client: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             snapshots: Snapshots::default(),
@@ -177,6 +205,11 @@ impl<N: Nic> Server<N> {
         Ok(theirs)
     }
 
+    /// Why clients are refused, if the device that they come over is gone.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.nic.trouble()
+    }
+
     /// What the server has counted.
     pub fn statistics(&self) -> Statistics {
         self.shared.statistics()
@@ -198,28 +231,32 @@ impl<N: Nic> Drop for Server<N> {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = listener.join();
         }
-        let links: Vec<_> = std::mem::take(&mut *self.shared.links()).into_values().collect();
-        for (link, thread) in links {
+        let mut crowd = self.shared.crowd();
+        let (clients, strangers) = (std::mem::take(&mut crowd.clients), std::mem::take(&mut crowd.strangers));
+        drop(crowd);
+        for (link, thread) in clients.into_values().chain(strangers.into_values()) {
             link.close();
             let _ = thread.join();
         }
     }
 }
 
-/// Starts the thread that attends to a client.
+/// Starts the thread that attends to a client, who is a stranger yet.
 fn attend<N: Nic>(shared: &Arc<Shared<N>>, link: N::Link) {
     let client = shared.next_client.fetch_add(1, Ordering::Relaxed);
     // The table is locked until the entry is complete, so that the thread finds it when it ends.
-    let mut links = shared.links();
-    if links.len() >= shared.config.clients_max {
-        drop(links);
-        attend::refuse(&link, &format!("the limit of {} clients is reached", shared.config.clients_max));
-        return;
-    }
+    let mut crowd = shared.crowd();
+    let crowded = crowd.strangers.len() >= shared.config.clients_max;
+    let oldest = if crowded { crowd.strangers.pop_first() } else { None };
     let attendant = Attendant::new(shared.clone(), link.clone(), client);
     match spawn("locus-client", move || attendant.run()) {
-        Ok(thread) => drop(links.insert(client, (link, thread))),
+        Ok(thread) => drop(crowd.strangers.insert(client, (link, thread))),
         Err(error) => attend::refuse(&link, &error.to_string()),
+    }
+    drop(crowd);
+    if let Some((_, (link, _))) = oldest {
+        shared.dropped.fetch_add(1, Ordering::Relaxed);
+        attend::refuse(&link, CROWDED_OUT);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::FabricError;
 use std::{
     io::{Error, ErrorKind},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    sync::mpsc,
     time::Instant,
 };
 
@@ -34,18 +35,37 @@ fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, FabricError> {
+/// The addresses of a host. The resolver has time limits of its own, longer than others like to wait: a name has a thread
+/// to itself, which goes on for as long as the resolver does.
+pub(super) fn resolve(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, FabricError> {
+    if let Ok(ip) = bare(host).parse::<IpAddr>() {
+        return Ok(vec![(ip, port).into()]);
+    }
     let bad = |reason| FabricError::BadAddress { address: write(host, port), reason };
-    let found = (bare(host), port).to_socket_addrs();
-    let found: Vec<_> = found.map_err(|error| bad(format!("{error}; check the host name")))?.collect();
-    if found.is_empty() { Err(bad("the host has no address; check its name".into())) } else { Ok(found) }
+    let (answer, answered) = mpsc::channel();
+    let place = (bare(host).to_owned(), port);
+    std::thread::Builder::new()
+        .name("locus-resolve".into())
+        .spawn(move || {
+            // Whoever asked may have given up.
+            let _ = answer.send(place.to_socket_addrs().map(Iterator::collect::<Vec<_>>));
+        })
+        .map_err(|source| FabricError::System { what: "starting a thread", source })?;
+    match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+        Ok(Ok(_)) => Err(bad("the host has no address; check its name".into())),
+        Ok(Err(error)) => Err(bad(format!("{error}; check the host name"))),
+        Err(_) => {
+            Err(bad("the name service does not answer; check the host name, or use an IP address".into()))
+        }
+    }
 }
 
-/// Connects to the first address of a host that takes the connection. The time is shared out among the addresses, so
-/// that one that never answers leaves some to the others.
+/// Connects to the first address of a host that takes the connection. The time, of which finding the addresses takes the
+/// first part, is shared out among them, so that one that never answers leaves some to the others.
 pub(super) fn dial(host: &str, port: u16) -> Result<TcpStream, FabricError> {
     let deadline = Instant::now() + HELLO_TIMEOUT;
-    let addresses = resolve(host, port)?;
+    let addresses = resolve(host, port, deadline)?;
     let mut failed = Error::from(ErrorKind::TimedOut);
     for (tried, address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
@@ -85,7 +105,7 @@ fn not_served(address: String, error: &Error) -> FabricError {
 
 /// Listens at the first address of a host that can be listened at.
 pub(super) fn bind(host: &str, port: u16) -> Result<TcpListener, FabricError> {
-    let bound = TcpListener::bind(&resolve(host, port)?[..]);
+    let bound = TcpListener::bind(&resolve(host, port, Instant::now() + HELLO_TIMEOUT)?[..]);
     let listener = bound.map_err(|error| unusable(write(host, port), &error))?;
     // A second call changes the length of the queue, which std sets to 128.
     let prepared = rustix::net::listen(&listener, BACKLOG).map_err(Error::from);

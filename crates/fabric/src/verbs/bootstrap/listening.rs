@@ -62,11 +62,15 @@ impl Listening {
         let mut strangers = lock(&self.strangers);
         loop {
             let welcomed = self.welcome(&mut strangers);
-            // Backwards, since those who are heard out leave the list.
-            for index in (0..strangers.len()).rev() {
+            // The oldest first: newcomers, however many, keep nobody waiting for ever.
+            let mut index = 0;
+            while index < strangers.len() {
+                let count = strangers.len();
                 if let Some(heard) = hear(&mut strangers, index) {
                     return heard.map(Some);
                 }
+                // Those who are gone leave their place to the next one.
+                index += usize::from(strangers.len() == count);
             }
             // Where there are no descriptors for those who come, the oldest one gives its own.
             let crowded = match welcomed {

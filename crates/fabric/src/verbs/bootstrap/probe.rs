@@ -1,7 +1,7 @@
 //! What is found at an address, for people who wonder why they cannot connect. Needs no device, and takes a bounded time.
 
 use super::{
-    address::is_its_own_peer,
+    address::{self, is_its_own_peer},
     hello::{self, Greeting, Verdict},
     socket,
 };
@@ -9,8 +9,7 @@ use crate::FabricError;
 use rustix::event::PollFlags;
 use std::{
     io::ErrorKind,
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
-    sync::mpsc,
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -39,35 +38,13 @@ pub enum Probe {
 /// none.
 pub fn probe(host: &str, port: u16, patience: Duration) -> Result<Vec<(SocketAddr, Probe)>, FabricError> {
     let deadline = socket::deadline(patience);
-    let addresses = resolve(host, port, deadline)?;
+    let addresses = address::resolve(host, port, deadline)?;
     let count = addresses.len();
     let probe = |(looked, address): (usize, SocketAddr)| {
         let left = deadline.saturating_duration_since(Instant::now()) / (count - looked) as u32;
         (address, look(address, left))
     };
     Ok(addresses.into_iter().enumerate().map(probe).collect())
-}
-
-/// The resolver has time limits of its own, longer than people like to wait: it has a thread to itself.
-fn resolve(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, FabricError> {
-    let bad = |reason: String| FabricError::BadAddress { address: host.into(), reason };
-    let (answer, answered) = mpsc::channel();
-    let place = (host.to_owned(), port);
-    std::thread::Builder::new()
-        .name("locus-resolve".into())
-        .spawn(move || {
-            // Whoever asked may have given up.
-            let _ = answer.send(place.to_socket_addrs().map(Iterator::collect::<Vec<_>>));
-        })
-        .map_err(|source| FabricError::System { what: "starting a thread", source })?;
-    match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err(bad("the host has no address; check its name".into())),
-        Ok(Err(error)) => Err(bad(format!("{error}; check the host name"))),
-        Err(_) => {
-            Err(bad("the name service does not answer; check the host name, or use an IP address".into()))
-        }
-    }
 }
 
 fn look(address: SocketAddr, patience: Duration) -> Probe {

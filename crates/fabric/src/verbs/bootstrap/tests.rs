@@ -271,6 +271,26 @@ fn a_client_who_said_hello_is_not_replaced_by_silent_strangers() {
     assert_eq!(accepted.peer(), client.local_addr().unwrap().to_string());
 }
 
+/// Whoever is heard out of turn could be kept waiting for ever by strangers who keep coming.
+#[test]
+fn strangers_are_heard_in_the_order_in_which_they_came() {
+    let listening = listen();
+    let mut sockets: Vec<_> = (0..3).map(|_| stranger(&listening)).collect();
+    sockets[0].write_all(&good_hello()).unwrap();
+    sockets[1].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    // This one leaves a gap where it was.
+    drop(sockets.remove(2));
+    sockets.push(stranger(&listening));
+    sockets[2].write_all(b"EHLO somebody\r\n\r\n").unwrap();
+    assert_eq!(accept(&listening).peer(), sockets[0].local_addr().unwrap().to_string());
+    for socket in &sockets[1..] {
+        let Err(FabricError::Protocol { peer, .. }) = listening.accept(LONG) else {
+            panic!("it said no hello")
+        };
+        assert_eq!(peer, socket.local_addr().unwrap().to_string());
+    }
+}
+
 #[test]
 fn a_stranger_who_stays_silent_is_dropped_in_time() {
     let listening = listen();
