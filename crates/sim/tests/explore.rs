@@ -91,6 +91,20 @@ fn hopscotch_inline_is_linearizable_whatever_happens() {
     linearizable("hopscotch-inline-at-client", &client);
 }
 
+#[test]
+fn farm_kv_is_linearizable_whatever_happens() {
+    let client = [
+        "second_passes_failed",
+        "rows_unverified",
+        "moved_rows",
+        "fallbacks",
+        "displacements",
+        "lost_messages",
+    ];
+    linearizable("farm-kv", &client);
+    linearizable("farm-kv-var", &[&client[..], &["extents_unverified"]].concat());
+}
+
 /// Half of the worlds of a cache have room for all keys, and are linearizable. In the others it evicts: there any key may be found
 /// absent, but nothing else is allowed.
 fn evicting(design: &'static str, worlds: u64, reached: &[&str]) {
