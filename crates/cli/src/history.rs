@@ -33,6 +33,9 @@ Examples:
 pub struct HistoryArgs {
     /// The file, as locus bench and locus sim check write it; - is standard input
     file: PathBuf,
+    /// It is that of a cache, which may forget any key at any moment; that is then absent until it is put again
+    #[arg(long)]
+    cache: bool,
 }
 
 pub fn run(arguments: &HistoryArgs) -> anyhow::Result<Outcome> {
@@ -42,7 +45,7 @@ pub fn run(arguments: &HistoryArgs) -> anyhow::Result<Outcome> {
         false => Box::new(File::open(file).with_context(|| format!("opening {}", file.display()))?),
     };
     let history = ndjson::read(source).with_context(|| file.display().to_string())?;
-    judge(&history)
+    judge(&if arguments.cache { history.of_cache() } else { history })
 }
 
 /// Says in a line whether a history is linearizable. If it is not, that is an error, which shows the contradiction.
@@ -59,7 +62,7 @@ pub fn judge(history: &History) -> anyhow::Result<Outcome> {
     let limits = Limits::default();
     match check(history, &limits) {
         Verdict::Linearizable => {
-            println!("{what}: linearizable");
+            println!("{what}: {}", promise(history));
             Ok(Outcome::Done)
         }
         Verdict::Undecided(undecided) => {
@@ -69,9 +72,14 @@ pub fn judge(history: &History) -> anyhow::Result<Outcome> {
         Verdict::Violation(violation) => {
             let few = minimise(history, &violation.key, &limits);
             let few = few.map_or(String::new(), |few| format!("a few that contradict each other:\n{few}"));
-            bail!("{what}: not linearizable\n{}", format!("{violation}{few}").trim_end())
+            bail!("{what}: not {}\n{}", promise(history), format!("{violation}{few}").trim_end())
         }
     }
+}
+
+/// What is said of a history that keeps what its store promises.
+pub fn promise(history: &History) -> &'static str {
+    if history.is_of_cache() { "linearizable for a cache" } else { "linearizable" }
 }
 
 /// Creates the file for a history.

@@ -144,6 +144,7 @@ fn config(arguments: &ServeArgs, token: Option<Vec<u8>>) -> ServerConfig {
         region_bytes: share.clamp(1 << 20, defaults.region_bytes),
         value_bytes_max: arguments.value_bytes_max,
         neighbourhood: arguments.neighbourhood,
+        cache_bytes: None,
         slot_bytes: arguments.slot_bytes,
         clients_max: arguments.clients_max,
         window: arguments.window,

@@ -11,6 +11,7 @@ pub const OPERATIONS_MAX: usize = 1 << 28;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     operations: Vec<Operation>,
+    of_cache: bool,
 }
 
 impl History {
@@ -31,7 +32,18 @@ impl History {
             }
         }
         operations.sort_by_key(|operation| (operation.invoked_ns, operation.client));
-        Ok(Self { operations })
+        Ok(Self { operations, of_cache: false })
+    }
+
+    /// The same of a cache, which may forget a key at any moment: the key is then absent until it is put again. So it may always
+    /// be that nothing is found, but no value comes back that was replaced, deleted, or found to be gone.
+    pub fn of_cache(self) -> Self {
+        Self { of_cache: true, ..self }
+    }
+
+    /// Whether it is judged as that of a cache.
+    pub fn is_of_cache(&self) -> bool {
+        self.of_cache
     }
 
     /// What the clients' recorders hold.

@@ -45,6 +45,11 @@ pub enum Outcome {
 }
 
 impl Operation {
+    /// Whether its result says that the key was absent.
+    pub(crate) fn found_nothing(&self) -> bool {
+        matches!(self.action, Action::Get(None) | Action::Delete { found: false })
+    }
+
     /// Whether the operation took effect, with the result it says. One that never returned is as good as one whose
     /// outcome is unknown.
     pub fn is_certain(&self) -> bool {

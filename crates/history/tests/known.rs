@@ -3,7 +3,7 @@
 mod shared;
 
 use locus_history::{History, Limit, Limits, Operation, Verdict, Violation, check};
-use shared::{delete, endless, get, minimal, put, unknown, verdict};
+use shared::{delete, endless, get, minimal, put, unknown, verdict, verdict_of_cache};
 
 /// Rejected because of one operation; what the minimiser leaves is rejected, too.
 #[track_caller]
@@ -313,6 +313,25 @@ fn values_may_repeat() {
         get(3, Some("b"), (40, 50)),
         get(3, Some("a"), (60, 70)),
     ]);
+}
+
+/// What is right for a cache, and wrong for it, too.
+#[test]
+fn a_cache_may_forget_and_nothing_comes_back() {
+    let put_and_lost = [put(1, "a", (0, 10)), get(2, None, (20, 30))];
+    let of_cache = |more: &[Operation]| verdict_of_cache([&put_and_lost[..], more].concat());
+    let good = |verdict: Verdict| assert_eq!(verdict, Verdict::Linearizable, "{verdict}");
+    let bad = |verdict: Verdict| assert!(matches!(verdict, Verdict::Violation(_)), "{verdict}");
+    bad(verdict(put_and_lost.to_vec()));
+    good(of_cache(&[]));
+    good(of_cache(&[delete(1, false, (40, 50)), put(1, "b", (60, 70)), get(2, Some("b"), (80, 90))]));
+    // What was found to be gone stays so, for gets and for deletes.
+    bad(of_cache(&[get(3, Some("a"), (40, 50))]));
+    bad(of_cache(&[delete(3, true, (40, 50))]));
+    good(of_cache(&[get(3, Some("a"), (15, 50))]));
+    // An older value never takes the place of a newer one.
+    bad(of_cache(&[put(1, "b", (40, 50)), get(2, Some("a"), (60, 70))]));
+    bad(of_cache(&[get(2, Some("never put"), (60, 70))]));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 mod shared;
 
-use locus_history::{Action, History, Limits, Operation, Outcome, Verdict, check, ndjson};
+use locus_history::{Action, History, Limits, Operation, Outcome, Verdict, check, minimise, ndjson};
 use proptest::prelude::*;
-use shared::{Shape, linearizable, minimal, verdict};
+use shared::{Shape, linearizable, minimal, verdict, verdict_of_cache};
 
 /// Whether some order of the operations fits, by trying all: those that did not return in time may be left out.
-fn some_order_fits(left: &[&Operation], holds: Option<&[u8]>) -> bool {
+fn some_order_fits(left: &[&Operation], holds: Option<&[u8]>, forgets: bool) -> bool {
     if left.iter().all(|operation| !operation.is_certain()) {
         return true;
     }
@@ -17,7 +17,9 @@ fn some_order_fits(left: &[&Operation], holds: Option<&[u8]>) -> bool {
         if left.iter().any(too_late) {
             return false;
         }
+        let finds_nothing = matches!(next.action, Action::Get(None) | Action::Delete { found: false });
         let then = match &next.action {
+            _ if forgets && finds_nothing && next.is_certain() => None,
             Action::Put(value) => Some(&value[..]),
             Action::Delete { found } if next.is_certain() && *found != holds.is_some() => return false,
             Action::Delete { .. } => None,
@@ -25,7 +27,7 @@ fn some_order_fits(left: &[&Operation], holds: Option<&[u8]>) -> bool {
             Action::Get(_) => holds,
         };
         let rest: Vec<_> = left.iter().enumerate().filter(|&(at, _)| at != index).map(|(_, &o)| o).collect();
-        some_order_fits(&rest, then)
+        some_order_fits(&rest, then, forgets)
     })
 }
 
@@ -89,7 +91,7 @@ proptest! {
         // So that no two are the same.
         (0..).zip(&mut operations).for_each(|(client, operation)| operation.client = client);
         let references: Vec<&Operation> = operations.iter().collect();
-        let fits = some_order_fits(&references, None);
+        let fits = some_order_fits(&references, None, false);
         match verdict(operations.clone()) {
             Verdict::Linearizable => prop_assert!(fits),
             Verdict::Violation(violation) => {
@@ -104,9 +106,22 @@ proptest! {
                         ..o.clone()
                     })
                     .collect();
-                prop_assert!(some_order_fits(&before.iter().collect::<Vec<_>>(), None));
+                prop_assert!(some_order_fits(&before.iter().collect::<Vec<_>>(), None, false));
                 let minimal = minimal(&operations).unwrap();
-                prop_assert!(!some_order_fits(&minimal.iter().collect::<Vec<_>>(), None));
+                prop_assert!(!some_order_fits(&minimal.iter().collect::<Vec<_>>(), None, false));
+            }
+            other => prop_assert!(false, "{other}"),
+        }
+        let fits = some_order_fits(&references, None, true);
+        let history = History::new(operations.clone()).unwrap().of_cache();
+        match verdict_of_cache(operations.clone()) {
+            Verdict::Linearizable => prop_assert!(fits),
+            Verdict::Violation(_) => {
+                prop_assert!(!fits);
+                let minimal = minimise(&history, b"k", &Limits::default()).unwrap();
+                prop_assert!(minimal.is_of_cache());
+                let minimal: Vec<&Operation> = minimal.operations().iter().collect();
+                prop_assert!(!some_order_fits(&minimal, None, true));
             }
             other => prop_assert!(false, "{other}"),
         }

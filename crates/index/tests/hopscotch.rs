@@ -11,6 +11,7 @@ use locus_memory::{
     Arena, Purpose, RegionId,
     testing::{HeapRegion, Interleaved, SampleOrder, ready},
 };
+use locus_runtime::mistakes::{Mistake, plant};
 use proptest::prelude::*;
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -446,6 +447,19 @@ fn races(shape: Shape) {
         assert!(count.get() > 100);
     }
     assert!(shape.inline() || counters.extents_unverified.get() > 100);
+}
+
+/// These races can be lost: what a key is displaced over within one READ, simulated worlds do not come upon.
+#[test]
+fn a_miss_without_a_second_pass_is_found_out() {
+    for shape in [inline(), out_of_table()] {
+        plant(Some(Mistake::NoSecondPass));
+        let lost = std::panic::catch_unwind(|| races(shape));
+        plant(None);
+        let words = lost.expect_err("nobody missed the second pass");
+        let words = words.downcast_ref::<String>().expect("a message with values");
+        assert!(words.contains("read as None, but during the lookup it was [Some("), "{words}");
+    }
 }
 
 #[test]

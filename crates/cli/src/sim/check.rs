@@ -22,7 +22,8 @@ use std::{
 #[command(
     after_help = "Each world has a server, one to four clients, few hot keys of one small table, and a seed that decides
 all the rest: who is held up where, what a READ sees while somebody writes, which queue pairs break, who is killed. What
-the clients saw must be linearizable, key by key.
+the clients saw must be linearizable, key by key. Caches have room for all keys in some of the worlds, and forget in the others:
+there any key may be found absent, and is so until it is put again.
 
 Exit status: 0 all worlds are good; 3 one is not: its smallest relative is shown, with the line that runs it again.
 
@@ -90,7 +91,8 @@ fn run_again(world: &Scenario, file: Option<&Path>) -> anyhow::Result<Outcome> {
         history::write(history, history::create(file)?, file)?;
     }
     let run = run.map_err(|failure| anyhow!("{world}: {failure}"))?;
-    println!("{world}: linearizable, after {} ns of virtual time\n{}", run.virtual_ns, run.tally);
+    let promise = history::promise(&run.history);
+    println!("{world}: {promise}, after {} ns of virtual time\n{}", run.virtual_ns, run.tally);
     Ok(Outcome::Done)
 }
 
@@ -119,7 +121,11 @@ fn look_at_all(arguments: &CheckArgs) -> anyhow::Result<Outcome> {
     let Some(Found { scenario, failure }) = found else {
         let early = worlds < seeds.end - seeds.start && !is_late.into_inner();
         let words = if early { "interrupted: " } else { "" };
-        println!("{words}{worlds} worlds of {}, all linearizable\n{tally}", design.name);
+        let caches = match tally.get("worlds_with_evictions") {
+            0 => String::new(),
+            evicting => format!(", {evicting} of them for a cache that forgets"),
+        };
+        println!("{words}{worlds} worlds of {}, all linearizable{caches}\n{tally}", design.name);
         return Ok(Outcome::Done);
     };
     eprintln!("seed {} failed; looking for a smaller world that fails alike", scenario.seed);

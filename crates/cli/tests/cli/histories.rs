@@ -51,6 +51,23 @@ fn a_history_is_judged() {
 }
 
 #[test]
+fn a_cache_may_forget_and_nothing_more() {
+    let place = Place::new();
+    let judged = |name: &str, text: &str| {
+        let file = place.file(name, text);
+        (history(&file), locus(&["history", "--cache", file.to_str().unwrap()]))
+    };
+    let forgot = line(0, "put", "old", (0, 10)) + &line(1, "get", "", (20, 30));
+    let (of_map, of_cache) = judged("forgot", &forgot);
+    of_map.said(3, &["not linearizable", "get found nothing"]);
+    let said = of_cache.done().text();
+    assert_eq!(said, "history of 2 operations of 2 clients on 1 keys: linearizable for a cache\n");
+    let (_, of_cache) = judged("back", &(forgot + &line(1, "get", "old", (40, 50))));
+    of_cache.said(3, &["not linearizable for a cache", "get found nothing", "get found \"old\""]);
+    judged("stale", &stale()).1.said(3, &["not linearizable for a cache"]);
+}
+
+#[test]
 fn a_history_that_nobody_can_decide_is_told_from_one_that_is_wrong() {
     let place = Place::new();
     let of_one = |client| {

@@ -27,6 +27,24 @@ fn worlds_are_explored_and_what_they_went_through_is_told() {
 }
 
 #[test]
+fn worlds_of_a_cache_forget_and_say_so() {
+    let said = check(&["--design", "herd", "--seeds", "0..20"]).done().text();
+    let first = said.lines().next().unwrap();
+    assert!(first.starts_with("20 worlds of herd, all linearizable, "), "{said}");
+    assert!(first.ends_with(" of them for a cache that forgets"), "{said}");
+    let place = Place::new();
+    let file = place.path("history");
+    // The first one that forgets.
+    let worlds = (0..20).map(|seed| {
+        let world = format!("herd:{seed}:2:2:30:3");
+        check(&["--world", &world, "--history", file.to_str().unwrap()]).done().text()
+    });
+    let said = worlds.into_iter().find(|said| said.contains(": linearizable for a cache, after ")).unwrap();
+    assert!(said.contains("log_overwrites"), "{said}");
+    locus(&["history", "--cache", file.to_str().unwrap()]).done();
+}
+
+#[test]
 fn worlds_are_the_same_however_many_run_at_once() {
     let one = check(&["--seeds", "10..30", "--threads", "1"]).done().text();
     assert_eq!(check(&["--seeds", "10..30", "--threads", "3"]).done().text(), one);

@@ -43,7 +43,7 @@ pub use model::{Adversary, NicModel, SimulationConfig, Times};
 pub use queue_pair::{SimAddress, SimQueuePair};
 pub use region::{SimRegion, SimRemoteRegion};
 pub use scope::{Scope, ScopedThread, scope};
-pub use simulation::{Outcome, SimProcess, SimulationError, simulate};
+pub use simulation::{Outcome, SimProcess, SimulationError, Stalled, simulate};
 pub use state::{SentVerb, SimulationCounters};
 pub use steps::Steps;
 

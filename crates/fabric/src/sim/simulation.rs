@@ -165,9 +165,29 @@ impl SimProcess {
         drop(listeners);
     }
 
+    /// Keeps a thread of the process, the n-th that it started under this name, from running until the returned value is
+    /// dropped: it has no turn, wherever it is, while the rest of its process goes on.
+    ///
+    /// # Panics
+    /// When there is no such thread, or it is held already.
+    pub fn stall(&self, thread: &str, nth: usize) -> Stalled {
+        let held = with(|state| state.hold(self.number, thread, nth));
+        Stalled(held.unwrap_or_else(|| panic!("no thread {thread} {nth} to be held")))
+    }
+
     /// Waits until its first thread has ended.
     pub fn join(&self) {
         // Nothing is ever sent: what ends the wait is that the sender goes.
         let _ = self.ended.receive();
+    }
+}
+
+/// A thread that is kept from running: see [`SimProcess::stall`].
+#[derive(Debug)]
+pub struct Stalled(world::ThreadNumber);
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        state::try_with(|state| state.let_go(self.0));
     }
 }

@@ -39,6 +39,8 @@ struct Thread {
     token: bool,
     /// Processor time that it has used and not yet waited for, in nanoseconds.
     debt_ns: u64,
+    /// Somebody keeps it from running, and whether its turn came meanwhile.
+    held: Option<bool>,
     ended: bool,
 }
 
@@ -60,11 +62,22 @@ impl Threads {
     pub(crate) fn begin_turn(&mut self, thread: ThreadNumber, turn: u64) -> bool {
         let thread = self.get(thread);
         let due = !thread.ended && thread.turn == turn;
+        if due && let Some(missed) = &mut thread.held {
+            *missed = true;
+            return false;
+        }
         if due {
             thread.turn += 1;
             thread.parked = false;
         }
         due
+    }
+
+    /// The n-th thread of this name that a process started, if it has not ended.
+    fn find(&self, process: usize, name: &str, nth: usize) -> Option<ThreadNumber> {
+        let named = |thread: &Thread| thread.process == process && thread.name == name;
+        let found = (0..).zip(&self.all).filter(|(_, thread)| named(thread)).nth(nth);
+        found.filter(|(_, thread)| !thread.ended).map(|(number, _)| number)
     }
 
     /// The threads of a process that have not ended, the youngest first: what they were started by may lend them its
@@ -109,6 +122,7 @@ impl State {
             parked: true,
             token: false,
             debt_ns: 0,
+            held: None,
             ended: false,
         });
         self.after(0, Event::Resume { thread: number, turn: 0 });
@@ -127,6 +141,23 @@ impl State {
         }
         let turn = found.turn;
         self.after(0, Event::Resume { thread, turn });
+    }
+
+    /// Keeps a thread of a process from running, wherever it is: see [`State::let_go`]. None if there is none to be held.
+    pub(crate) fn hold(&mut self, process: usize, name: &str, nth: usize) -> Option<ThreadNumber> {
+        let number = self.threads.find(process, name, nth)?;
+        let held = &mut self.threads.get(number).held;
+        held.is_none().then(|| *held = Some(false))?;
+        Some(number)
+    }
+
+    /// Lets a thread that was held go on.
+    pub(crate) fn let_go(&mut self, thread: ThreadNumber) {
+        let found = self.threads.get(thread);
+        if found.held.take() == Some(true) {
+            let turn = found.turn;
+            self.after(0, Event::Resume { thread, turn });
+        }
     }
 
     /// What the running thread has worked and not yet waited for, in nanoseconds.

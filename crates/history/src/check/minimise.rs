@@ -21,22 +21,35 @@ const ORIGINS_MAX: usize = 3;
 /// The searches for that, after the first, share [`Limits::states_max`] states; at its end, what is left by then is given.
 pub fn minimise(history: &History, key: &[u8], limits: &Limits) -> Option<History> {
     let mut operations: Vec<&Operation> = history.operations().iter().filter(|o| o.key == key).collect();
-    let (Found::Misfit(misfit), _) = search(&operations, &|_| false, limits.states_max) else { return None };
+    let (Found::Misfit(misfit), _) =
+        search(&operations, history.is_of_cache(), &|_| false, limits.states_max)
+    else {
+        return None;
+    };
     let misfit = misfit.operation;
     let end_ns = operations[misfit].returned_ns;
     // What was invoked later has nothing to do with it, and of what is under way the result is not known yet.
     operations.retain(|operation| Some(operation.invoked_ns) <= end_ns);
     let is_over = |&index: &usize| operations[index].is_certain() && operations[index].returned_ns <= end_ns;
     let kept = (0..operations.len()).filter(is_over).collect();
-    let mut minimiser = Minimiser { operations, kept, states: limits.states_max, searches: SEARCHES_MAX };
+    let mut minimiser = Minimiser {
+        operations,
+        forgets: history.is_of_cache(),
+        kept,
+        states: limits.states_max,
+        searches: SEARCHES_MAX,
+    };
     minimiser.keep_last();
     minimiser.keep_writes(misfit);
     minimiser.leave_out();
-    History::new(minimiser.with_origins()).ok()
+    let few = History::new(minimiser.with_origins()).ok()?;
+    Some(if history.is_of_cache() { few.of_cache() } else { few })
 }
 
 struct Minimiser<'a> {
     operations: Vec<&'a Operation>,
+    /// It is the history of a cache.
+    forgets: bool,
     /// Indices of the operations that are not weakened, ascending.
     kept: Vec<usize>,
     /// How many more states may be looked at.
@@ -54,7 +67,7 @@ impl Minimiser<'_> {
         self.searches -= 1;
         let mut weakened = vec![true; self.operations.len()];
         kept.iter().for_each(|&index| weakened[index] = false);
-        let (found, states) = search(&self.operations, &|index| weakened[index], self.states);
+        let (found, states) = search(&self.operations, self.forgets, &|index| weakened[index], self.states);
         self.states = self.states.saturating_sub(states);
         let contradicts = matches!(found, Found::Misfit(_));
         if contradicts {

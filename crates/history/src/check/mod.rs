@@ -91,16 +91,19 @@ pub const HELD_MAX: usize = 16;
 /// How many operations of each kind a violation prints.
 const PRINTED_MAX: usize = 12;
 
-/// Judges a history. Keys are absent at first. Operations that touch at a moment overlap.
+/// Judges a history, of a map or [of a cache](History::of_cache). Keys are absent at first. Operations that touch at a moment overlap.
 ///
 /// If several keys are in violation, the one is reported where it shows first. The same history gives the same verdict.
 pub fn check(history: &History, limits: &Limits) -> Verdict {
     let mut verdict = Verdict::Linearizable;
     let mut shown_ns = None;
     for (key, operations) in history.by_key() {
-        match search::search(&operations, &|_| false, limits.states_max).0 {
+        match search::search(&operations, history.is_of_cache(), &|_| false, limits.states_max).0 {
             Found::Fits(order) => {
-                debug_assert!(fits(&operations, &order), "a wrong order: a bug of the search")
+                debug_assert!(
+                    fits(&operations, history.is_of_cache(), &order),
+                    "a wrong order: a bug of the search"
+                )
             }
             Found::Limit(limit) => {
                 if verdict == Verdict::Linearizable {
@@ -119,15 +122,18 @@ pub fn check(history: &History, limits: &Limits) -> Verdict {
     verdict
 }
 
-/// Whether a map would have given the same answers if the operations had taken effect in this order, and each could have
-/// at its place in time. Shares no thought with the search.
-fn fits(operations: &[&Operation], order: &[usize]) -> bool {
+/// Whether a map, or a cache that forgets, would have given the same answers if the operations had taken effect in this order,
+/// and each could have at its place in time. Shares no thought with the search.
+fn fits(operations: &[&Operation], forgets: bool, order: &[usize]) -> bool {
     let mut left: HashSet<usize> = (0..operations.len()).collect();
     let (mut holds, mut now_ns) = (None, 0);
     let each_fits = order.iter().all(|index| {
         let operation = operations[*index];
         now_ns = operation.invoked_ns.max(now_ns);
         let in_time = !operation.is_certain() || operation.returned_ns >= Some(now_ns);
+        if forgets && operation.is_certain() && operation.found_nothing() {
+            holds = None;
+        }
         let agrees = match &operation.action {
             Action::Get(found) => *found == holds,
             Action::Put(value) => {

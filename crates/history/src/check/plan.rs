@@ -19,7 +19,8 @@ pub(super) const NEVER: u32 = u32::MAX;
 /// What an operation means for a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It then holds a value, or nothing: a put, or a delete of which it is not known what it found.
+    /// It then holds a value, or nothing: a put, a delete of which it is not known what it found, or what finds
+    /// nothing in a store that forgets.
     Write(Value),
     /// It holds a value, and then nothing: a delete that found the key.
     Take,
@@ -69,16 +70,24 @@ pub(super) struct Last {
 }
 
 impl Plan {
-    /// Makes a plan of a key's operations. Those that are `weakened` may have taken effect within their time or not, and
+    /// Makes a plan of a key's operations, in a store that may forget it or not: whoever finds nothing there as good as deletes the key,
+    /// since that may have been forgotten until then at any moment. Those that are `weakened` may have taken effect within their time or not, and
     /// whatever result they had.
-    pub fn new(operations: &[&Operation], weakened: &dyn Fn(usize) -> bool) -> Result<Self, Limit> {
+    pub fn new(
+        operations: &[&Operation],
+        forgets: bool,
+        weakened: &dyn Fn(usize) -> bool,
+    ) -> Result<Self, Limit> {
         let certain = |index: &usize| operations[*index].is_certain() && !weakened(*index);
-        let looks = Looks::new((0..operations.len()).filter(certain).map(|index| operations[index]));
+        let forgotten = |operation: &Operation| forgets && operation.found_nothing();
+        let looking = (0..operations.len()).filter(certain).map(|index| operations[index]);
+        let looks = Looks::new(looking.filter(|operation| !forgotten(operation)));
         let mut items = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
             let optional = !certain(&index);
             let step = match &operation.action {
                 Action::Get(_) if optional => continue,
+                _ if forgotten(operation) => Step::Write(ABSENT),
                 Action::Get(found) => Step::Look(looks.number(found.as_deref())),
                 Action::Put(value) => Step::Write(looks.number_at(value, operation.invoked_ns)),
                 Action::Delete { .. } if optional => Step::Write(ABSENT),

@@ -9,9 +9,9 @@
 //! Since this is a register, most choices need not be tried:
 //!
 //! - A look takes effect as soon as the register holds what it saw; it changes nothing.
-//! - A put under way may be *hidden* just before any other write or take that takes effect: nobody sees it. From then on
-//!   it is *free*: it may take effect later, or have been hidden. So it takes effect in a chain, before the last link,
-//!   only if looks wait for its value, or a take for any. Operations with an unknown outcome are free from the beginning.
+//! - A put under way may be *hidden* just before any other write or take that takes effect: nobody sees it (and what leaves
+//!   nothing, just after a take). From then on it is *free*: it may take effect later, or have been hidden. So it takes
+//!   effect in a chain, before the last link, only if looks wait for its value, or a take for any. Operations with an unknown outcome are free from the beginning.
 //! - Of writes of the same value, and of takes, the one that returns first goes first: they could be exchanged.
 //! - A configuration that can do all that another can makes that one needless (`Shape::covers`).
 //!
@@ -59,10 +59,11 @@ pub(super) struct Misfit {
 /// Searches an order of a key's operations (see [`Plan::new`]). Gives also how many states were looked at.
 pub(super) fn search(
     operations: &[&Operation],
+    forgets: bool,
     weakened: &dyn Fn(usize) -> bool,
     states_max: usize,
 ) -> (Found, usize) {
-    match Plan::new(operations, weakened) {
+    match Plan::new(operations, forgets, weakened) {
         Err(limit) => (Found::Limit(limit), 0),
         Ok(plan) if plan.slots <= 64 => widening::<1>(&plan, states_max, &WIDTHS),
         Ok(plan) if plan.slots <= 4 * 64 => widening::<4>(&plan, states_max, &WIDTHS),
@@ -391,15 +392,18 @@ impl<'a, const W: usize> Search<'a, W> {
 
     /// The order of operations that a chain means.
     fn order(&self, last: u32) -> Vec<usize> {
-        let (mut order, mut last_write) = (Vec::new(), 0);
+        let (mut order, mut before, mut after, mut takes) = (Vec::new(), 0, 0, false);
         for link in self.chain(last) {
             let item = &self.plan.items[link.item as usize];
             if link.hidden {
-                order.insert(last_write, item.operation as usize);
+                // A take would find nothing behind what leaves nothing: that is as well hidden just after it.
+                let at = if takes && item.step == Step::Write(ABSENT) { after } else { before };
+                order.insert(at, item.operation as usize);
+                after += 1;
                 continue;
             }
             if !matches!(item.step, Step::Look(_)) {
-                last_write = order.len();
+                (before, after, takes) = (order.len(), order.len() + 1, item.step == Step::Take);
             }
             order.push(item.operation as usize);
         }
@@ -460,8 +464,12 @@ mod tests {
     }
 
     /// Whether an order fits, or by which operation's return none does.
-    fn judge<const W: usize>(operations: &[&Operation], widths: &[usize]) -> Result<(), usize> {
-        let plan = Plan::new(operations, &|index| index % 5 == 4).unwrap();
+    fn judge<const W: usize>(
+        operations: &[&Operation],
+        forgets: bool,
+        widths: &[usize],
+    ) -> Result<(), usize> {
+        let plan = Plan::new(operations, forgets, &|index| index % 5 == 4).unwrap();
         match widening::<W>(&plan, usize::MAX, widths).0 {
             Found::Fits(_) => Ok(()),
             Found::Misfit(misfit) => Err(misfit.operation),
@@ -474,12 +482,13 @@ mod tests {
         let mut random = SmallRng::seed_from_u64(7);
         let mut fitting = 0;
         const CASES: usize = 20_000;
-        for _ in 0..CASES {
+        for case in 0..CASES {
+            let forgets = case % 2 == 1;
             let operations = any_operations(&mut random);
             let operations: Vec<&Operation> = operations.iter().collect();
-            let whole = judge::<1>(&operations, &[usize::MAX]);
-            assert_eq!(judge::<1>(&operations, &[1, 2, usize::MAX]), whole, "{operations:#?}");
-            assert_eq!(judge::<4>(&operations, &WIDTHS), whole, "{operations:#?}");
+            let whole = judge::<1>(&operations, forgets, &[usize::MAX]);
+            assert_eq!(judge::<1>(&operations, forgets, &[1, 2, usize::MAX]), whole, "{operations:#?}");
+            assert_eq!(judge::<4>(&operations, forgets, &WIDTHS), whole, "{operations:#?}");
             fitting += usize::from(whole.is_ok());
         }
         // The cases are worth something.

@@ -39,6 +39,11 @@ pub fn verdict(operations: Vec<Operation>) -> Verdict {
     check(&History::new(operations).unwrap(), &Limits::default())
 }
 
+/// The verdict on the same as the history of a cache.
+pub fn verdict_of_cache(operations: Vec<Operation>) -> Verdict {
+    check(&History::new(operations).unwrap().of_cache(), &Limits::default())
+}
+
 /// What the minimiser leaves of a history of one key.
 pub fn minimal(operations: &[Operation]) -> Option<Vec<Operation>> {
     let history = History::new(operations.to_vec()).unwrap();

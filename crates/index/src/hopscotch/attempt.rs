@@ -1,12 +1,24 @@
-//! The first try of a lookup, over memory that is read at once: a neighbourhood, and done. Only a hit counts, and is
-//! linearizable as in `lookup.rs`; whatever else is seen, [`super::get`] begins anew and decides.
+//! The first try of a lookup, over memory that is read at once: a neighbourhood, out of table a record, and done. Only a hit
+//! counts, and is linearizable as in `lookup.rs`; whatever else is seen, [`super::get`] begins anew and decides.
+//!
+//! A get alone takes both steps at once ([`attempt`]); those of a batch take them side by side, so that each can prefetch for the
+//! next.
 
 use super::{Shape, slot::Slot};
-use crate::{Counters, Key, counters::count, cuckoo::Table, record::Record};
+use crate::{Counters, Extent, Key, counters::count, cuckoo::Table, record::Record};
 use locus_memory::{Memory, checksum};
 use std::ops::Range;
 
-/// Reads into `into`, which must hold a neighbourhood, and says where in it the value is, if the key was found.
+/// What the slot of a key says, where its neighbourhood was read.
+#[derive(Clone, Debug)]
+pub enum Glance {
+    /// The value is in the neighbourhood, here.
+    Value(Range<usize>),
+    /// The record is there, if the key is its: see [`record`].
+    Record(Extent),
+}
+
+/// Both steps: reads into `into`, which must hold a neighbourhood, and says where in it the value is, if the key was found.
 #[inline]
 pub fn attempt<M: Memory>(
     memory: &M,
@@ -16,9 +28,24 @@ pub fn attempt<M: Memory>(
     into: &mut [u8],
     counters: &Counters,
 ) -> Option<Range<usize>> {
-    let homes = shape.homes(table, key);
-    memory.prefetch(shape.slot_at(table, homes[0]), shape.read_bytes());
-    for home in homes {
+    memory.prefetch(shape.first_at(table, key), shape.read_bytes());
+    match glance(memory, shape, table, key, into, counters)? {
+        Glance::Value(value) => Some(value),
+        Glance::Record(extent) => record(memory, &extent, key, into, counters),
+    }
+}
+
+/// Reads the neighbourhood of a key, and that of its second home if keys are there, into `into`, which must hold one.
+#[inline]
+pub fn glance<M: Memory>(
+    memory: &M,
+    shape: &Shape,
+    table: &Table,
+    key: &Key<'_>,
+    into: &mut [u8],
+    counters: &Counters,
+) -> Option<Glance> {
+    for home in shape.homes(table, key) {
         let bytes = into.get_mut(..shape.read_bytes())?;
         if !memory.read_at_once(shape.slot_at(table, home), bytes) {
             return None;
@@ -31,29 +58,40 @@ pub fn attempt<M: Memory>(
                 count(&counters.rows_unverified);
                 return None;
             }
-            if shape.inline() {
-                count(&counters.lookups);
-                let (_, value, _) = slot.record()?;
-                let start = index * shape.slot_bytes();
-                return Some(start + value.start..start + value.end);
+            if !shape.inline() {
+                return Some(Glance::Record(slot.extent()));
             }
-            let extent = slot.extent();
-            let bytes = into.get_mut(..extent.bytes)?;
-            if !memory.read_at_once(extent.at, bytes) {
-                return None;
-            }
-            count(&counters.extents_read);
-            if M::TEARS && checksum(bytes) != extent.checksum {
-                count(&counters.extents_unverified);
-                return None;
-            }
-            let record = Record::parse(bytes).filter(|record| record.key == key.bytes())?;
             count(&counters.lookups);
-            return Some(record.value);
+            let (_, value, _) = slot.record()?;
+            let start = index * shape.slot_bytes();
+            return Some(Glance::Value(start + value.start..start + value.end));
         }
         if Slot(bytes).meta().away() == 0 {
             return None;
         }
     }
     None
+}
+
+/// Reads a record into `into`, if there is room, and says where in it the value is, if it is this key's.
+#[inline]
+pub fn record<M: Memory>(
+    memory: &M,
+    extent: &Extent,
+    key: &Key<'_>,
+    into: &mut [u8],
+    counters: &Counters,
+) -> Option<Range<usize>> {
+    let bytes = into.get_mut(..extent.bytes)?;
+    if !memory.read_at_once(extent.at, bytes) {
+        return None;
+    }
+    count(&counters.extents_read);
+    if M::TEARS && checksum(bytes) != extent.checksum {
+        count(&counters.extents_unverified);
+        return None;
+    }
+    let record = Record::parse(bytes).filter(|record| record.key == key.bytes())?;
+    count(&counters.lookups);
+    Some(record.value)
 }

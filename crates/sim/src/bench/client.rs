@@ -1,11 +1,15 @@
 //! A client of a simulated cluster: a window of operations that are drawn from a trace, one after the other.
 
-use super::cluster::{ClusterBench, Phase, Shared};
+use super::cluster::{ClusterBench, Effort, Phase, Shared};
 use locus_bench::{Kind, keys::Shape, trace::Trace};
 use locus_fabric::sim::SimNic;
+use locus_index::{Key, PARTITIONS};
 use locus_runtime::{Clock, MonotonicClock, interleave_async, thread};
-use locus_store::{Client, ClientConfig, StoreError};
-use std::time::Duration;
+use locus_store::{Client, ClientConfig, KEY_HASH_SEED, Locus, StoreError};
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 
 /// How many operations of a client's trace differ.
 const TRACE_ENTRIES: usize = 1 << 14;
@@ -24,10 +28,13 @@ fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Bo
     let shape = Shape::new(config.key_bytes, config.value_bytes, config.records - 1)?;
     let lanes = config.window.min(locus_runtime::LANES_MAX);
     load(config, number, &client, &shape, lanes)?;
-    shared.client_ready();
-    while shared.phase() == Phase::Loading {
-        thread::sleep(Duration::from_micros(1));
+    shared.client_loaded();
+    await_end_of(Phase::Loading, shared);
+    if client.reads() == Locus::Client {
+        find_tables(config, &client, &shape, lanes)?;
     }
+    shared.client_ready();
+    await_end_of(Phase::Settling, shared);
     let trace = Trace::draw_entries(
         config.workload,
         config.distribution,
@@ -36,25 +43,41 @@ fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Bo
         number,
         TRACE_ENTRIES,
     )?;
+    let before = Cell::new(None);
     let lane = |lane: usize| {
-        let (client, shape, trace) = (&client, &shape, &trace);
+        let (client, shape, trace, before) = (&client, &shape, &trace, &before);
         async move {
             let mut position = lane * (TRACE_ENTRIES / lanes);
             let (mut key, mut value) = (shape.new_key(), vec![0; shape.value_bytes()]);
             let clock = MonotonicClock::new();
             while shared.phase() != Phase::Done {
+                if shared.phase() == Phase::Measuring && before.get().is_none() {
+                    before.set(Some(Effort::of(client)));
+                }
                 let (kind, index, following) = trace.entry(position);
                 position = following;
                 shape.write_key(&mut key, index);
                 let start_ns = clock.now_ns();
                 let result = operate(client, shape, kind, index, &key, &mut value).await;
                 shared.ended(clock.now_ns() - start_ns, kind, result.is_ok());
+                if let Ok(false) = result {
+                    assert!(config.design.index.forgets(), "record {index} is there");
+                    shared.missed();
+                }
             }
         }
     };
     client.block_on(interleave_async(lanes, (0..lanes).map(lane), |_, ()| ()));
-    shared.add_counters(&client);
+    // None where no operation began in the time measured.
+    let now = Effort::of(&client);
+    shared.add_effort(&now, &before.get().unwrap_or(now));
     Ok(())
+}
+
+fn await_end_of(phase: Phase, shared: &Shared) {
+    while shared.phase() == phase {
+        thread::sleep(Duration::from_micros(1));
+    }
 }
 
 pub(super) fn connect(config: &ClusterBench) -> Result<Client<SimNic>, StoreError> {
@@ -71,8 +94,8 @@ fn load(
     shape: &Shape,
     lanes: usize,
 ) -> Result<(), StoreError> {
-    let next = std::cell::Cell::new(number as u64);
-    let failure = std::cell::RefCell::new(None);
+    let next = Cell::new(number as u64);
+    let failure = RefCell::new(None);
     let lane = |_| async {
         let (mut key, mut value) = (shape.new_key(), vec![0; shape.value_bytes()]);
         while next.get() < config.records && failure.borrow().is_none() {
@@ -88,6 +111,34 @@ fn load(
     failure.into_inner().map_or(Ok(()), Err)
 }
 
+/// Gets a record of each partition, so that the client knows where its table is, as one that has been there for a while does.
+fn find_tables(
+    config: &ClusterBench,
+    client: &Client<SimNic>,
+    shape: &Shape,
+    lanes: usize,
+) -> Result<(), StoreError> {
+    let mut known = vec![false; PARTITIONS];
+    let mut key = shape.new_key();
+    let mut one_of_each = Vec::new();
+    for index in 0..config.records {
+        shape.write_key(&mut key, index);
+        let partition = Key::new(&key, KEY_HASH_SEED).partition().index();
+        if !std::mem::replace(&mut known[partition], true) {
+            one_of_each.push(key.clone());
+        }
+    }
+    let failure = RefCell::new(None);
+    let gets = one_of_each.iter().map(|key| async {
+        if let Err(error) = client.get(key, |_| ()).await {
+            failure.borrow_mut().get_or_insert(error);
+        }
+    });
+    client.block_on(interleave_async(lanes, gets, |_, ()| ()));
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+/// Says whether the record was there, if that was asked for.
 async fn operate(
     client: &Client<SimNic>,
     shape: &Shape,
@@ -95,14 +146,16 @@ async fn operate(
     index: u64,
     key: &[u8],
     value: &mut [u8],
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
+    let mut present = true;
     if matches!(kind, Kind::Get | Kind::ReadModifyWrite) {
         let found = client.get(key, |found| shape.is_value_of(found, index)).await?;
-        assert_eq!(found, Some(true), "record {index} holds its own value");
+        assert_ne!(found, Some(false), "record {index} holds its own value");
+        present = found.is_some();
     }
     if matches!(kind, Kind::Put | Kind::ReadModifyWrite | Kind::Insert) {
         shape.write_value(value, index, 1);
         client.put(key, value).await?;
     }
-    Ok(())
+    Ok(present)
 }

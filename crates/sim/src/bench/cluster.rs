@@ -31,6 +31,8 @@ const HOSTS_MAX: usize = 1024;
 const CLIENTS_MAX: usize = 1 << 14;
 const WINDOW_MAX: usize = 32;
 const LOADED_BYTES_MAX: u64 = 4 << 30;
+/// What a core of a cache has however few the records are.
+const CACHE_CORE_BYTES: usize = 64 << 20;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -130,6 +132,8 @@ impl ClusterBench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Loading,
+    /// Clients look where the tables are.
+    Settling,
     Warming,
     Measuring,
     Done,
@@ -141,14 +145,16 @@ pub(super) struct Shared(Rc<Books>);
 
 struct Books {
     phase: Cell<Phase>,
+    loaded: Cell<usize>,
     ready: Cell<usize>,
     done: Cell<usize>,
     operations: Cell<u64>,
     gets: Cell<u64>,
     errors: Cell<u64>,
+    misses: Cell<u64>,
     failure: RefCell<Option<String>>,
     histogram: RefCell<Histogram<u64>>,
-    /// READs, gets and failed verifications of the whole run, loading included.
+    /// READs, gets and failed verifications from the time on that is measured.
     reads: Cell<u64>,
     all_gets: Cell<u64>,
     retries: Cell<u64>,
@@ -163,11 +169,13 @@ impl Shared {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants");
         Self(Rc::new(Books {
             phase: Cell::new(Phase::Loading),
+            loaded: Cell::default(),
             ready: Cell::default(),
             done: Cell::default(),
             operations: Cell::default(),
             gets: Cell::default(),
             errors: Cell::default(),
+            misses: Cell::default(),
             failure: RefCell::default(),
             histogram: RefCell::new(histogram),
             reads: Cell::default(),
@@ -178,6 +186,10 @@ impl Shared {
 
     pub(super) fn phase(&self) -> Phase {
         self.0.phase.get()
+    }
+
+    pub(super) fn client_loaded(&self) {
+        self.0.loaded.set(self.0.loaded.get() + 1);
     }
 
     pub(super) fn client_ready(&self) {
@@ -203,17 +215,40 @@ impl Shared {
         self.0.histogram.borrow_mut().saturating_record(latency_ns.max(1));
     }
 
-    pub(super) fn add_counters(&self, client: &Client<SimNic>) {
+    /// A get found nothing, which only a cache may do.
+    pub(super) fn missed(&self) {
+        if self.phase() == Phase::Measuring {
+            add(&self.0.misses, 1);
+        }
+    }
+
+    /// Adds what a client has counted since it had counted so much.
+    pub(super) fn add_effort(&self, now: &Effort, before: &Effort) {
+        add(&self.0.reads, now.reads - before.reads);
+        add(&self.0.retries, now.retries - before.retries);
+        add(&self.0.all_gets, now.gets - before.gets);
+    }
+}
+
+/// What a client has counted since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Effort {
+    reads: u64,
+    retries: u64,
+    gets: u64,
+}
+
+impl Effort {
+    pub(super) fn of(client: &Client<SimNic>) -> Self {
         let effort = client.effort();
-        add(
-            &self.0.reads,
-            effort.rows_read.get()
+        Self {
+            reads: effort.rows_read.get()
                 + effort.rows_read_again.get()
                 + effort.extents_read.get()
                 + effort.entries_read.get(),
-        );
-        add(&self.0.retries, effort.rows_unverified.get() + effort.extents_unverified.get());
-        add(&self.0.all_gets, client.counters().gets.get());
+            retries: effort.rows_unverified.get() + effort.extents_unverified.get(),
+            gets: client.counters().gets.get(),
+        }
     }
 }
 
@@ -250,6 +285,8 @@ fn play(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
             SimProcess::spawn_on(host, "client", move || client::main(&config, number, &shared))
         })
         .collect();
+    wait_for(config.clients, |books| books.loaded.get(), &shared)?;
+    shared.0.phase.set(Phase::Settling);
     wait_for(config.clients, |books| books.ready.get(), &shared)?;
     shared.0.phase.set(Phase::Warming);
     thread::sleep(config.warmup);
@@ -278,6 +315,16 @@ fn wait_for(clients: usize, count: impl Fn(&Books) -> usize, shared: &Shared) ->
     Err(BenchError::Failed(format!("clients were not ready within {PATIENCE:?} of virtual time")))
 }
 
+/// What a server may reserve. An index that takes all of it at once takes as much as with `locus bench`, in proportion: twice
+/// what its records need, and something for each core.
+fn memory_bytes(config: &ClusterBench) -> usize {
+    let record_bytes = config.key_bytes + config.value_bytes + 24;
+    match config.design.index.forgets() {
+        true => config.records as usize * (2 * record_bytes + 256) + config.server_cores * CACHE_CORE_BYTES,
+        false => 16 << 30,
+    }
+}
+
 /// Starts the n-th server on a host of its own, and waits until it listens.
 fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
     let (ready, is_ready) = channel::channel();
@@ -287,7 +334,7 @@ fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
     let server = ServerConfig {
         design: config.design,
         cores: config.server_cores,
-        memory_bytes: 16 << 30,
+        memory_bytes: memory_bytes(config),
         region_bytes: 4 << 20,
         clients_max: 1 << 16,
         window: config.window.max(ServerConfig::default().window),
@@ -381,6 +428,7 @@ fn row(config: &ClusterBench, books: &Books, used: &Usage) -> ClusterRow {
         reads_per_get: each(books.reads.get() as f64, books.all_gets.get()),
         retries_per_op: each(books.retries.get() as f64, books.all_gets.get()),
         errors: books.errors.get(),
+        misses: books.misses.get(),
         context_misses: each(misses as f64, hits + misses),
         bottleneck: Bottleneck::of(&utilisation),
         utilisation,

@@ -42,12 +42,14 @@ pub struct ClusterRow {
     pub server_cpu_ns_per_op: f64,
     /// What the clients' threads worked per operation.
     pub client_cpu_ns_per_op: f64,
-    /// READs per get.
+    /// READs per get, in the time measured.
     pub reads_per_get: f64,
     /// Verifications that failed, per operation.
     pub retries_per_op: f64,
     /// Operations that failed.
     pub errors: u64,
+    /// Gets of records that a cache had forgotten.
+    pub misses: u64,
     /// Which share of what the servers' NICs did for queue pairs found their state not at hand.
     pub context_misses: f64,
     /// How busy the resources of the servers were on average, from 0 to 1, by name.

@@ -1,7 +1,6 @@
 //! A client of a world: lanes of operations that go on side by side, each recorded as it begins and as it ends.
 
 use super::{
-    keys::key,
     scenario::{Circumstances, Scenario},
     world::{Shared, address},
 };
@@ -85,7 +84,7 @@ async fn run_lane(
 ) {
     for number in 0..scenario.operations {
         let step = lane.choose(number, scenario, circumstances);
-        let result = lane.take(step, client, shared).await;
+        let result = lane.take(step, client, circumstances, shared).await;
         if let Err(error) = result {
             shared.unexpected(circumstances, "an operation", &error);
             // Whoever lost its server does not ask for the next one without a pause.
@@ -118,7 +117,14 @@ impl Lane {
         }
     }
 
-    async fn take(&self, step: Step, client: &Client<SimNic>, shared: &Shared) -> Result<(), StoreError> {
+    async fn take(
+        &self,
+        step: Step,
+        client: &Client<SimNic>,
+        circumstances: &Circumstances,
+        shared: &Shared,
+    ) -> Result<(), StoreError> {
+        let key = |number| circumstances.key(number);
         match step {
             Step::Get(number) => {
                 let ticket = self.begin(|recorder, now_ns| recorder.get(key(number), now_ns), shared);

@@ -1,4 +1,4 @@
-//! Keys that share a partition, so that they compete for the rows of one small table.
+//! Keys that share a partition, so that they compete for the rows of one small table; and one that shares its tag with another.
 
 use locus_index::Key;
 use std::sync::OnceLock;
@@ -20,3 +20,7 @@ pub(super) fn key(number: usize) -> &'static [u8] {
     });
     keys[number].as_bytes()
 }
+
+/// A key with the core, the bucket and the tag of the first one in a lossy index of up to 16 buckets, a power of two, and four cores:
+/// which of the two an entry is of, the log alone says. Found by trying; that it is one shows in `fingerprint_collisions`.
+pub(super) const TWIN: &[u8] = b"twin 4584133";

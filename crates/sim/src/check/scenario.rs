@@ -1,5 +1,6 @@
 //! What happens in a world: all of it follows from the design and the seed, but can be made smaller afterwards.
 
+use super::keys::{TWIN, key};
 use locus_fabric::{
     ReadOrder,
     sim::{Adversary, Chance, NicModel, SimulationConfig},
@@ -41,6 +42,8 @@ pub(super) struct Circumstances {
     pub(super) value_bytes: usize,
     /// Whether gets run at the client or the server, where it is not what the design says.
     pub(super) mixes_reads: bool,
+    /// The server's index has so few places that it forgets: so many bytes.
+    pub(super) cache_bytes: Option<usize>,
     /// A client is killed after so long.
     pub(super) kills_client: Option<Duration>,
     /// The server is killed after so long, and an empty one takes its place.
@@ -53,6 +56,24 @@ pub(super) struct Circumstances {
 const EVENTS_MAX: u64 = 20_000_000;
 /// Longer than any client waits for anything.
 const VIRTUAL_NS_MAX: u64 = 100_000_000_000;
+
+/// The longest value of a world with a small cache, in bytes.
+pub(super) const SMALL_VALUE_BYTES_MAX: usize = 300;
+
+/// As many keys as fill a small cache.
+const SMALL_PRELOADED: usize = 70;
+
+/// A cache that forgets within tens of operations: a lossy index of 8 buckets and a log of 3.5 KiB, or 16 buckets of two places.
+fn small_cache_bytes(index: Index) -> usize {
+    if index == Index::Lossy { 4 << 10 } else { 1 << 10 }
+}
+
+impl Circumstances {
+    /// The n-th key. Where tags are few enough to matter, two of the first have the same.
+    pub(super) fn key(&self, number: usize) -> &'static [u8] {
+        if self.cache_bytes.is_some() && number == 1 { TWIN } else { key(number) }
+    }
+}
 
 impl Scenario {
     /// The world of a seed.
@@ -80,9 +101,10 @@ impl Scenario {
     }
 
     /// The longest value that fits a slot with the longest key, where values are in slots, or one message with it, where a
-    /// part of a longer put could be lost.
-    fn value_bytes_max(&self) -> usize {
+    /// part of a longer put could be lost, or twice a small log with it.
+    fn value_bytes_max(&self, is_small: bool) -> usize {
         match self.row() {
+            _ if is_small => SMALL_VALUE_BYTES_MAX,
             Design { index: Index::HopscotchInline, .. } => 80,
             Design { request, .. } if request.is_lossy() => 2000,
             _ => usize::MAX,
@@ -103,6 +125,8 @@ impl Scenario {
         let pair = self.row().pair();
         let mut of_pair = Chance::new(self.seed ^ 0x9A12_0E55);
         let mut one_of_pair = |choices: &[u64]| choices[of_pair.up_to(choices.len() as u64 - 1) as usize];
+        let mut of_cache = Chance::new(self.seed ^ 0x0DD5_CAC4);
+        let is_small = self.row().index.forgets() && of_cache.up_to(1) == 0;
         let nic = NicModel {
             writes_wake: one_of_pair(&[0, 1, 1]) == 1,
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
@@ -127,12 +151,17 @@ impl Scenario {
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
         Circumstances {
             cores: one_of(&[1, 1, 2]) as usize,
-            preloaded: one_of(&[0, 0, 5, 6, 20, 440]) as usize,
+            preloaded: (one_of(&[0, 0, 5, 6, 20, 440]) as usize).max(if is_small {
+                SMALL_PRELOADED
+            } else {
+                0
+            }),
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max()),
+            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max(is_small)),
             mixes_reads: one_of(&[0, 0, 1]) == 1,
+            cache_bytes: is_small.then(|| small_cache_bytes(self.row().index)),
             kills_client: (fault == 1).then_some(after),
             kills_server: (fault == 2).then_some(after),
             simulation: SimulationConfig {

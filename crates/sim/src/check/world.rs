@@ -2,8 +2,7 @@
 
 use super::{
     client,
-    keys::key,
-    scenario::{Circumstances, Scenario},
+    scenario::{Circumstances, SMALL_VALUE_BYTES_MAX, Scenario},
     tally::Tally,
 };
 use locus_fabric::{
@@ -33,7 +32,7 @@ pub struct Run {
 /// What is wrong with a world.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// What its clients saw is not linearizable.
+    /// What its clients saw is not linearizable, or no cache gives such answers.
     #[error("not linearizable\n{report}")]
     NotLinearizable {
         /// Which operations contradict each other.
@@ -128,13 +127,13 @@ impl Shared {
     }
 
     /// All values are gone, and nobody could change anything since: what a server's successor begins with.
-    fn forgotten(&self, scenario: &Scenario, killed_ns: u64) {
+    fn forgotten(&self, scenario: &Scenario, circumstances: &Circumstances, killed_ns: u64) {
         let now_ns = self.stamp();
         let mut extra = self.extra.borrow_mut();
         for number in 0..scenario.keys {
             let of_nobody = |action, invoked_ns, outcome| Operation {
                 client: u32::MAX,
-                key: key(number).to_vec(),
+                key: circumstances.key(number).to_vec(),
                 action,
                 invoked_ns,
                 returned_ns: Some(now_ns),
@@ -172,16 +171,15 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
         let meaning = "a row pointed to a record that was not whole, although the row did not change";
         return Err(Failure::Invariant { name: "extents_lost", count, meaning });
     }
-    let judged = if tally.get("bucket_evictions") + tally.get("log_overwrites") > 0 {
-        tally.add("worlds_with_evictions", 1);
-        found_alone(&history)
-    } else {
-        history.clone()
-    };
-    match check(&judged, &Limits::default()) {
+    let evicted = tally.get("bucket_evictions") + tally.get("log_overwrites") > 0;
+    tally.add("worlds_with_evictions", evicted.into());
+    // What a server that was killed evicted, nobody counted.
+    let forgets = evicted || circumstances.cache_bytes.is_some();
+    let history = if forgets { history.of_cache() } else { history };
+    match check(&history, &Limits::default()) {
         Verdict::Linearizable => {}
         Verdict::Violation(violation) => {
-            let report = match minimise(&judged, &violation.key, &Limits::default()) {
+            let report = match minimise(&history, &violation.key, &Limits::default()) {
                 Some(few) => {
                     format!("{violation}\nThe fewest operations found that contradict each other:\n{few}")
                 }
@@ -207,21 +205,11 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
     Ok(Run { tally, history, virtual_ns: outcome.virtual_ns })
 }
 
-/// What is left to be judged where keys were evicted: nobody found a value that was not there. That nothing was found, by a get
-/// or a delete, says nothing of when it went.
-fn found_alone(history: &History) -> History {
-    let says = |operation: &&Operation| {
-        let nothing = matches!(operation.action, Action::Get(None) | Action::Delete { found: false });
-        !(nothing && operation.outcome == Outcome::Ok)
-    };
-    History::new(history.operations().iter().filter(says).cloned().collect()).expect("it was one before")
-}
-
 /// The first process of a world.
 fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
     let circumstances = scenario.circumstances();
     let shared = Shared::new();
-    let mut server = serve(scenario.row(), circumstances.cores);
+    let mut server = serve(scenario.row(), &circumstances);
     preload(scenario, &circumstances, &shared);
     let clients: Vec<SimProcess> = (0..scenario.clients)
         .map(|number| {
@@ -238,9 +226,9 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
         thread::sleep(after);
         let killed_ns = shared.stamp();
         server.kill();
-        shared.forgotten(scenario, killed_ns);
+        shared.forgotten(scenario, &circumstances, killed_ns);
         shared.tally.borrow_mut().add("killed_servers", 1);
-        server = serve(scenario.row(), circumstances.cores);
+        server = serve(scenario.row(), &circumstances);
     }
     clients.iter().for_each(SimProcess::join);
     let statistics = client::connect(&circumstances, None).and_then(|client| client.statistics());
@@ -254,6 +242,7 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
             "row_versions_wrapped",
             "bucket_evictions",
             "log_overwrites",
+            "fingerprint_collisions",
         ];
         for name in names {
             let counters = statistics.iter().flat_map(|server| &server.counters);
@@ -268,7 +257,8 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
 }
 
 /// Starts a server in a process of its own, and waits until it listens.
-fn serve(design: &'static Design, cores: usize) -> SimProcess {
+fn serve(design: &'static Design, circumstances: &Circumstances) -> SimProcess {
+    let (cores, cache_bytes) = (circumstances.cores, circumstances.cache_bytes);
     let (ready, is_ready) = channel::channel();
     let process = SimProcess::spawn("server", move || {
         let config = ServerConfig {
@@ -281,6 +271,8 @@ fn serve(design: &'static Design, cores: usize) -> SimProcess {
                 _ => 64 << 20,
             },
             region_bytes: 1 << 20,
+            cache_bytes,
+            value_bytes_max: cache_bytes.map_or(1 << 20, |_| SMALL_VALUE_BYTES_MAX),
             ..ServerConfig::default()
         };
         let server = Server::start(&SimNic::open(), config).expect("a small server starts");
@@ -298,7 +290,7 @@ fn serve(design: &'static Design, cores: usize) -> SimProcess {
 fn preload(scenario: &Scenario, circumstances: &Circumstances, shared: &Shared) {
     let loaded = client::connect(circumstances, None).and_then(|client| {
         for number in scenario.keys..scenario.keys + circumstances.preloaded {
-            client.block_on(client.put(key(number), b"filler"))?;
+            client.block_on(client.put(circumstances.key(number), b"filler"))?;
         }
         Ok(())
     });

@@ -3,11 +3,11 @@
 
 use super::{Client, connection::Connection};
 use crate::{Index, Locus, StoreError};
-use locus_fabric::{Nic, Prefetches};
+use locus_fabric::{Nic, Prefetch, Prefetches};
 use locus_index::{
-    Key,
-    cuckoo::{Attempt, WAYS},
-    hopscotch::{self, Shape},
+    Extent, Key,
+    cuckoo::{Attempt, Table, WAYS},
+    hopscotch::{self, Glance, Shape},
 };
 use locus_memory::Memory;
 use locus_runtime::yield_now;
@@ -31,6 +31,15 @@ impl Default for Scratch {
 struct Lane<'k, N: Nic> {
     connection: Rc<Connection<N>>,
     attempt: Attempt<'k>,
+}
+
+/// The same in a hopscotch table.
+struct Hop<'k, N: Nic> {
+    connection: Rc<Connection<N>>,
+    key: Key<'k>,
+    table: Table,
+    /// Where the record is, once that is known.
+    record: Option<Extent>,
 }
 
 impl<N: Nic> Client<N> {
@@ -140,6 +149,85 @@ impl<N: Nic> Client<N> {
         let value = hopscotch::attempt(remote, shape, &table, key, &mut scratch[..], &self.effort)?;
         remote.current().ok()?;
         found.take().map(|found| found(&scratch[value]))
+    }
+
+    /// Finds those of up to [`LANES`] keys in hopscotch tables that can be found at once, and hands them to `found`. Gives a bit
+    /// for each of the others.
+    pub(super) fn hop_many_at_once<K: AsRef<[u8]>>(
+        &self,
+        shape: &Shape,
+        keys: &[K],
+        mut found: impl FnMut(usize, Result<Option<&[u8]>, StoreError>),
+    ) -> u32 {
+        let mut hops: [Option<Hop<'_, N>>; LANES] = [const { None }; LANES];
+        for (hop, key) in hops.iter_mut().zip(keys) {
+            *hop = self.hop(key.as_ref());
+        }
+        let hops = &mut hops[..keys.len()];
+        let bytes = hops.iter().flatten().next().map_or(0, |hop| hop.connection.remote.region_bytes());
+        let mut ahead = Prefetches::within(bytes);
+        for Hop { connection, key, table, .. } in hops.iter().flatten() {
+            ahead.push(connection.remote.ahead(shape.first_at(table, key), shape.read_bytes()));
+        }
+        ahead.start();
+        let mut left = u32::MAX;
+        let mut hand_over = |place: usize, value: &[u8]| {
+            found(place, Ok(Some(value)));
+            left &= !(1 << place);
+        };
+        for (place, hop) in hops.iter_mut().enumerate() {
+            if let Some(hop) = hop {
+                self.glance(shape, hop, |value| hand_over(place, value));
+                let next = hop.record.map(|extent| hop.connection.remote.ahead(extent.at, extent.bytes));
+                ahead.push(next.unwrap_or(Prefetch::NONE));
+            }
+        }
+        ahead.start();
+        for (place, hop) in hops.iter().enumerate() {
+            if let Some(Hop { connection, key, record: Some(extent), .. }) = hop {
+                self.record_at_once(connection, extent, key, |value| hand_over(place, value));
+            }
+        }
+        self.counters.gets.set(self.counters.gets.get() + u64::from(left.count_zeros()));
+        left
+    }
+
+    /// Begins with a key in a hopscotch table, unless there is anything to wait for or to complain of.
+    #[inline]
+    fn hop<'k>(&self, key: &'k [u8]) -> Option<Hop<'k, N>> {
+        let key = self.key(key).ok()?;
+        let connection = self.connection_of(key.partition()).ok()?;
+        let table = connection.table(key.partition())?;
+        Some(Hop { connection, key, table, record: None })
+    }
+
+    /// Looks at a key's neighbourhood: hands the value over if it is there, and takes note of the record otherwise.
+    #[inline]
+    fn glance(&self, shape: &Shape, hop: &mut Hop<'_, N>, found: impl FnOnce(&[u8])) {
+        let Ok(mut scratch) = self.scratch.0.try_borrow_mut() else { return };
+        let remote = &hop.connection.remote;
+        match hopscotch::glance(remote, shape, &hop.table, &hop.key, &mut scratch[..], &self.effort) {
+            Some(Glance::Value(value)) if remote.current().is_ok() => found(&scratch[value]),
+            Some(Glance::Record(extent)) => hop.record = Some(extent),
+            Some(Glance::Value(_)) | None => {}
+        }
+    }
+
+    #[inline]
+    fn record_at_once(
+        &self,
+        connection: &Connection<N>,
+        extent: &Extent,
+        key: &Key<'_>,
+        found: impl FnOnce(&[u8]),
+    ) {
+        let Ok(mut scratch) = self.scratch.0.try_borrow_mut() else { return };
+        let remote = &connection.remote;
+        if let Some(value) = hopscotch::record(remote, extent, key, &mut scratch[..], &self.effort)
+            && remote.current().is_ok()
+        {
+            found(&scratch[value]);
+        }
     }
 
     /// What slots are like, if gets are to be tried so.

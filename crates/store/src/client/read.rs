@@ -159,6 +159,8 @@ impl<N: Nic> Client<N> {
             let first = number * LANES;
             let left = if self.at_once() {
                 self.get_many_at_once(keys, |place, value| (found.borrow_mut())(first + place, value))
+            } else if let Some(shape) = self.hops_at_once() {
+                self.hop_many_at_once(shape, keys, |place, value| (found.borrow_mut())(first + place, value))
             } else {
                 u32::MAX
             };

@@ -1,7 +1,7 @@
-//! What happens to operations when the link to a living server breaks.
+//! What happens to operations when the link to a living server breaks, and what only the client itself can be asked.
 
-use super::{Client, ClientConfig, Server as Known};
-use crate::{Server, ServerConfig};
+use super::{Client, ClientConfig, Server as Known, at_once::LANES};
+use crate::{Design, Server, ServerConfig};
 use locus_fabric::{Address, Link, shm::ShmNic};
 use std::{
     future::Future,
@@ -163,5 +163,78 @@ fn callbacks_may_get_large_values_in_turn() {
             client.block_on(client.get(b"large", inner)).unwrap().unwrap()
         }
         assert_eq!(nested(&client, 5), 600_000);
+    }
+}
+
+/// Keys of a hopscotch table, some at their second homes: those found, absent ones, and one whose value is not read at once.
+#[test]
+fn a_batch_in_hopscotch_tables_finds_at_once_what_single_gets_find() {
+    // A table of 1024 slots is nearly as full with them as it gets.
+    const KEYS: usize = 32 * LANES;
+    for (name, longest) in [("hopscotch-at-client", 9000), ("hopscotch-inline-at-client", 80)] {
+        let nic = ShmNic::open().unwrap();
+        let design = Design::find(name).unwrap();
+        let config =
+            ServerConfig { design, memory_bytes: 64 << 20, region_bytes: 4 << 20, ..ServerConfig::default() };
+        let server = Server::start(&nic, config).unwrap();
+        let client = Client::attach(&nic, server.attach().unwrap(), ClientConfig::default()).unwrap();
+        // All of one partition, which fills a table.
+        let partition = |key: &[u8; 4]| client.key(key).unwrap().partition();
+        let keys: Vec<[u8; 4]> = (0u32..)
+            .map(u32::to_le_bytes)
+            .filter(|key| partition(key) == partition(&[0; 4]))
+            .take(KEYS)
+            .collect();
+        let is_absent = |number: usize| number % 7 == 3;
+        let is_long = |number: usize| longest > 4096 && number % 50 == 11;
+        for (number, key) in keys.iter().enumerate().filter(|(number, _)| !is_absent(*number)) {
+            let length = if is_long(number) { longest } else { number % 81 };
+            client.block_on(client.put(key, &vec![number as u8; length])).unwrap();
+        }
+        let single: Vec<_> =
+            keys.iter().map(|key| client.block_on(client.get(key, <[u8]>::to_vec)).unwrap()).collect();
+        assert!((0..KEYS).all(|number| single[number].is_none() == is_absent(number)), "{name}");
+
+        let shape = client.hops_at_once().expect("READs are over at once");
+        for (chunk, keys) in keys.chunks(LANES).enumerate() {
+            let mut found = vec![None; LANES];
+            let left = client.hop_many_at_once(shape, keys, |place, value| {
+                found[place] = value.unwrap().map(<[u8]>::to_vec);
+            });
+            for (place, found) in found.into_iter().enumerate() {
+                let number = chunk * LANES + place;
+                let is_left = is_absent(number) || is_long(number);
+                assert_eq!(left >> place & 1 == 1, is_left, "{name}: key {number}");
+                assert_eq!(found, single[number].clone().filter(|_| !is_left), "{name}: key {number}");
+            }
+        }
+        let rows = || client.effort().rows_read.get();
+        let present: Vec<_> = (0..KEYS)
+            .filter(|&number| !is_absent(number) && !is_long(number))
+            .map(|number| keys[number])
+            .collect();
+        let before = rows();
+        present.iter().for_each(|key| assert!(client.get_blocking(key, |_| ()).unwrap().is_some()));
+        let alone = rows() - before;
+        // The rest are found, or are not, by the whole of the traversal.
+        let mut batched = vec![None; KEYS];
+        client.get_batch(&keys, |place, value| batched[place] = Some(value.unwrap().map(<[u8]>::to_vec)));
+        assert_eq!(batched, single.iter().cloned().map(Some).collect::<Vec<_>>(), "{name}");
+        let mut batched = vec![None; KEYS];
+        client.block_on(client.get_many(&keys, |place, value| {
+            batched[place] = Some(value.unwrap().map(<[u8]>::to_vec));
+        }));
+        assert_eq!(batched, single.into_iter().map(Some).collect::<Vec<_>>(), "{name}");
+        // Hits take as many READs in a batch as alone.
+        let before = rows();
+        client.get_batch(&present, |_, value| assert!(value.unwrap().is_some()));
+        assert_eq!(rows() - before, alone, "{name}");
+        assert!(alone > present.len() as u64, "{name}: {alone} READs: some were at their second homes");
+        // An answer that uses the client takes no bytes of the batch's.
+        client.get_batch(&present, |place, value| {
+            let value = value.unwrap().unwrap().to_vec();
+            let nested = client.block_on(client.get(&present[place], <[u8]>::to_vec)).unwrap();
+            assert_eq!(nested, Some(value), "{name}");
+        });
     }
 }

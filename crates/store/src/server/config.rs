@@ -8,6 +8,9 @@ use locus_index::{
 };
 use std::fmt;
 
+/// The smallest cache: a few buckets.
+const CACHE_BYTES_MIN: usize = 1 << 10;
+
 /// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -23,6 +26,9 @@ pub struct ServerConfig {
     pub value_bytes_max: usize,
     /// How many slots a neighbourhood of a hopscotch table has.
     pub neighbourhood: u32,
+    /// How many bytes of its memory the index and the log of a cache, or its buckets, take in each core; none for the parts that
+    /// they have by design. With few of them it forgets soon, as simulated worlds have it.
+    pub cache_bytes: Option<usize>,
     /// How long the slots of a hopscotch table are that hold keys and values, in bytes: a power of two.
     pub slot_bytes: usize,
     /// How many clients may be connected at once.
@@ -44,6 +50,7 @@ impl Default for ServerConfig {
             region_bytes: 64 << 20,
             value_bytes_max: 1 << 20,
             neighbourhood: NEIGHBOURHOOD,
+            cache_bytes: None,
             slot_bytes: INLINE_SLOT_BYTES,
             clients_max: 1024,
             window: 64,
@@ -74,6 +81,14 @@ impl ServerConfig {
                 "a slot has a power of two of bytes from 64 to {INLINE_SLOT_BYTES_MAX}, not {}",
                 self.slot_bytes
             )));
+        }
+        if let Some(bytes) = self.cache_bytes {
+            within(
+                "what a cache takes of a core's memory in bytes",
+                bytes,
+                CACHE_BYTES_MIN,
+                self.memory_bytes,
+            )?;
         }
         let least = self.cores * (self.region_bytes + (4 << 20));
         if self.memory_bytes < least {

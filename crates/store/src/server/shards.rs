@@ -74,9 +74,13 @@ impl<N: Nic> Start<N> for cuckoo::Shard {
 /// All of the core's share at once: a cache is as large as it may be, and what does not fit any more is evicted.
 impl<N: Nic> Start<N> for lossy::Cache {
     fn start(owner: &mut Owner<N::Region>, foundation: Foundation<'_, N>) -> Result<Self, StoreError> {
-        // Whole pages on both sides of the cut.
-        let share = foundation.share() & !((2 << 20) - 1);
-        let index_bytes = (share / INDEX_PART).next_multiple_of(2 << 20);
+        // Whole pages on both sides of the cut, or whole buckets of a small one.
+        let (share, whole) = match foundation.config.cache_bytes {
+            Some(bytes) => (bytes, lossy::BUCKET_BYTES),
+            None => (foundation.share(), 2 << 20),
+        };
+        let share = share & !(whole - 1);
+        let index_bytes = (share / INDEX_PART).next_multiple_of(whole);
         let index = foundation.add_whole(owner, index_bytes)?;
         let log = foundation.add_whole(owner, share.saturating_sub(index_bytes))?;
         let cache = Self::new(index, log);
@@ -95,7 +99,8 @@ impl<N: Nic> Start<N> for lossy::Cache {
 /// The buckets at once, since their number never changes; records as they come.
 impl<N: Nic> Start<N> for blocked::Hash {
     fn start(owner: &mut Owner<N::Region>, foundation: Foundation<'_, N>) -> Result<Self, StoreError> {
-        let bytes = (foundation.share() / BUCKETS_PART) & !(BUCKET_BYTES - 1);
+        let bytes = foundation.config.cache_bytes.unwrap_or(foundation.share() / BUCKETS_PART);
+        let bytes = bytes & !(BUCKET_BYTES - 1);
         let buckets = foundation.add_whole(owner, bytes)?;
         let rest = foundation.share().saturating_sub(bytes);
         foundation.add(owner, Purpose::Extents, foundation.config.region_bytes.min(rest))?;

@@ -1,0 +1,207 @@
+//! A server core that stalls does not stall the others: in simulated worlds one core's thread has no turn for a while, wherever
+//! it is, and who does not need it goes on.
+
+use locus_fabric::{
+    Address,
+    sim::{Adversary, SimNic, SimProcess, SimulationConfig, simulate},
+};
+use locus_index::Key;
+use locus_runtime::{channel, interleave_async, thread};
+use locus_store::{
+    Client, ClientConfig, DESIGNS, Design, Index, KEY_HASH_SEED, Locus, PartitionMap, Server, ServerConfig,
+};
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+const CORES: u16 = 3;
+/// Which of them stalls.
+const STALLED: u16 = 1;
+/// How many keys of each core there are at first.
+const KEYS: usize = 20;
+/// Puts of new keys to the other cores while one stalls: more than the memory that they begin with.
+const FRESH: usize = 3000;
+/// How long what the core sent before it stalled may be on its way.
+const ON_ITS_WAY: Duration = Duration::from_millis(1);
+
+fn address() -> Address {
+    Address::Sim("server".into())
+}
+
+fn serve(design: &'static Design) -> SimProcess {
+    let (ready, is_ready) = channel::channel();
+    let process = SimProcess::spawn("server", move || {
+        let config = ServerConfig {
+            design,
+            cores: CORES.into(),
+            // So much that no bucket of a hash that evicts overflows with these keys.
+            memory_bytes: 256 << 20,
+            region_bytes: 1 << 20,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(&SimNic::open(), config).unwrap();
+        server.listen(&address()).unwrap();
+        ready.send(()).unwrap();
+        thread::sleep(Duration::from_secs(1 << 30));
+    });
+    is_ready.receive().unwrap();
+    process
+}
+
+fn connect() -> Client<SimNic> {
+    Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap()
+}
+
+/// So many keys, all of the core that stalls or none.
+fn keys(of_the_stalled: bool, count: usize) -> Vec<Vec<u8>> {
+    let map = PartitionMap::even(&[CORES]);
+    let all = (0u32..).map(|number| number.to_le_bytes().to_vec());
+    let wanted = |key: &Vec<u8>| {
+        let core = map.owner(Key::new(key, KEY_HASH_SEED).partition()).core;
+        (core == STALLED) == of_the_stalled
+    };
+    all.filter(wanted).take(count).collect()
+}
+
+/// Fits a slot where values lie in slots.
+fn value(design: &Design) -> Vec<u8> {
+    vec![7; if design.index == Index::HopscotchInline { 90 } else { 1000 }]
+}
+
+/// What the operations that go to the stalled core have come to.
+#[derive(Clone, Default)]
+struct Ended {
+    puts: Rc<Cell<u64>>,
+    gets: Rc<Cell<u64>>,
+    /// Nobody is to begin another one.
+    enough: Rc<Cell<bool>>,
+}
+
+impl Ended {
+    fn count(cell: &Cell<u64>) {
+        cell.set(cell.get() + 1);
+    }
+}
+
+/// A client that puts to the core that is to stall and gets from it, and in lanes beside these does the same with the others.
+/// Gives how many of the latter ended while it stalled.
+fn mixed(design: &'static Design, ended: &Ended, is_stalled: &Cell<bool>, beside: &Cell<u64>) {
+    let client = connect();
+    let (stalled, others) = (keys(true, KEYS), keys(false, KEYS));
+    let lane = |lane: usize| {
+        let (client, stalled, others) = (&client, &stalled, &others);
+        async move {
+            for round in (0..KEYS).cycle() {
+                if ended.enough.get() {
+                    break;
+                }
+                match lane {
+                    0 => {
+                        client.put(&stalled[round], &value(design)).await.unwrap();
+                        Ended::count(&ended.puts);
+                    }
+                    1 => {
+                        assert_eq!(
+                            client.get(&stalled[round], <[u8]>::len).await.unwrap(),
+                            Some(value(design).len())
+                        );
+                        Ended::count(&ended.gets);
+                    }
+                    _ => {
+                        client.put(&others[round], &value(design)).await.unwrap();
+                        assert_eq!(
+                            client.get(&others[round], <[u8]>::len).await.unwrap(),
+                            Some(value(design).len())
+                        );
+                        beside.set(beside.get() + u64::from(is_stalled.get()));
+                    }
+                }
+            }
+        }
+    };
+    client.block_on(interleave_async(3, (0..3).map(lane), |_, ()| ()));
+}
+
+/// A client that only needs the other cores, and there puts so much that they need more memory.
+fn elsewhere(design: &'static Design, client: &Client<SimNic>) {
+    let keys = keys(false, FRESH);
+    for key in &keys {
+        client.block_on(client.put(key, &value(design))).unwrap();
+        assert_eq!(client.block_on(client.get(key, <[u8]>::to_vec)).unwrap(), Some(value(design)));
+    }
+    // Others get the first ones meanwhile.
+    let few = &keys[FRESH - KEYS..];
+    for key in few {
+        assert!(client.block_on(client.delete(key)).unwrap());
+        client.block_on(client.put(key, &value(design))).unwrap();
+    }
+    let mut found = 0;
+    client.block_on(client.get_many(few, |_, result| found += usize::from(result.unwrap().is_some())));
+    assert_eq!(found, KEYS);
+}
+
+fn world(design: &'static Design, config: SimulationConfig) {
+    let quiet = config.adversary.preempts == 0.0;
+    let result = simulate(config, move || {
+        let server = serve(design);
+        // Whoever connects needs every core once.
+        let client = connect();
+        for key in keys(true, KEYS).iter().chain(&keys(false, KEYS)) {
+            client.block_on(client.put(key, &value(design))).unwrap();
+        }
+        let reserved = client.statistics().unwrap()[0].region_bytes;
+        let (ended, is_stalled, beside) =
+            (Ended::default(), Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let user = SimProcess::spawn("mixed", {
+            let (ended, is_stalled, beside) = (ended.clone(), is_stalled.clone(), beside.clone());
+            move || mixed(design, &ended, &is_stalled, &beside)
+        });
+        while ended.puts.get() < 10 {
+            thread::sleep(Duration::from_micros(1));
+        }
+        let stalled = server.stall("locus-core", STALLED.into());
+        thread::sleep(ON_ITS_WAY);
+        is_stalled.set(true);
+        let (puts, gets) = (ended.puts.get(), ended.gets.get());
+
+        elsewhere(design, &client);
+        assert!(beside.get() > 100, "{} beside those that wait", beside.get());
+        assert_eq!(ended.puts.get(), puts, "nobody but the stalled core makes puts of its keys");
+        // It stalls between two changes where nothing else holds it up.
+        if design.reads == Locus::Server {
+            assert_eq!(ended.gets.get(), gets, "nobody but the stalled core looks its keys up");
+        } else if quiet {
+            assert!(ended.gets.get() > gets + 100, "gets by READ do not need it");
+        }
+
+        is_stalled.set(false);
+        drop(stalled);
+        while ended.puts.get() < puts + 10 || ended.gets.get() < gets + 10 {
+            thread::sleep(Duration::from_micros(1));
+        }
+        ended.enough.set(true);
+        user.join();
+        for key in keys(true, KEYS) {
+            assert_eq!(client.block_on(client.get(&key, <[u8]>::to_vec)).unwrap(), Some(value(design)));
+        }
+        let grew = client.statistics().unwrap()[0].region_bytes > reserved;
+        // A cache with a log reserved all of it at first.
+        assert_eq!(grew, design.index != Index::Lossy, "the others got more memory meanwhile");
+    });
+    result.unwrap_or_else(|error| panic!("{}: {error}", design.name));
+}
+
+#[test]
+fn a_core_that_stalls_at_rest_holds_nobody_else_up() {
+    for design in DESIGNS {
+        world(design, SimulationConfig { virtual_ns_max: 10_000_000_000, ..SimulationConfig::default() });
+    }
+}
+
+/// Perhaps with a record half written, or a request half answered.
+#[test]
+fn a_core_that_stalls_in_the_midst_holds_nobody_else_up() {
+    for (seed, design) in (1..).zip(DESIGNS) {
+        let adversary = Adversary { preempts: 0.3, ..Adversary::of_memory() };
+        let virtual_ns_max = 10_000_000_000;
+        world(design, SimulationConfig { seed, adversary, virtual_ns_max, ..SimulationConfig::default() });
+    }
+}
