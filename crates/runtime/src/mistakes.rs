@@ -32,11 +32,13 @@ pub enum Mistake {
     NoBucketChecksum,
     /// An occupant of a hopscotch table that is displaced is cleared from its old place before it is in its new one.
     DisplacementClearsFirst,
+    /// A server believes that a value which goes ahead of its request is there, without its checksum.
+    NoStagedChecksum,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoExtentChecksum,
         Self::NoRowChecksum,
         Self::NarrowRowVersion,
@@ -50,6 +52,7 @@ impl Mistake {
         Self::DeadServerBelieved,
         Self::NoBucketChecksum,
         Self::DisplacementClearsFirst,
+        Self::NoStagedChecksum,
     ];
 }
 

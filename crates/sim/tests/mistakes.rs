@@ -71,5 +71,6 @@ mistakes! {
     no_checksum_of_buckets: NoBucketChecksum, "blocked-at-client", LostExtent, 500;
     a_displacement_that_clears_first: DisplacementClearsFirst, "hopscotch-inline-at-client", History, 20_000;
     no_checksum_of_inline_slots: NoRowChecksum, "hopscotch-inline-at-client", History, 1000;
+    no_checksum_of_staged_values: NoStagedChecksum, "cuckoo-at-server-uc-write-ud-send", History, 1000;
     a_slot_left_unmarked_by_growth: GrowthLeavesRowUnmarked, "hopscotch-at-client", History, 1000;
 }

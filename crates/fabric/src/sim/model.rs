@@ -135,6 +135,8 @@ pub struct Adversary {
     pub breaks: f64,
     /// The pieces of a WRITE become visible in any order.
     pub scrambles_writes: bool,
+    /// A WRITE over RC is acknowledged before its pieces are visible; what follows on its queue pair still comes after them.
+    pub acknowledges_early: f64,
     /// How long peers still reach the memory of a process that was killed, in nanoseconds.
     pub outlives_ns: u64,
 }
@@ -153,6 +155,7 @@ impl Adversary {
             unready_ns: 0,
             breaks: 0.0,
             scrambles_writes: false,
+            acknowledges_early: 0.0,
             outlives_ns: 0,
         }
     }

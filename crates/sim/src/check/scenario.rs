@@ -79,12 +79,10 @@ impl Scenario {
         Design::find(self.design).expect("a design")
     }
 
-    /// The longest value that fits a slot with the longest key, where values are in slots, or one message with it, where a
-    /// part of a longer put could be lost.
+    /// The longest value that fits a slot with the longest key, where values are in slots.
     fn value_bytes_max(&self) -> usize {
-        match self.row() {
-            Design { index: Index::HopscotchInline, .. } => 80,
-            Design { request, .. } if request.is_lossy() => 2000,
+        match self.row().index {
+            Index::HopscotchInline => 80,
             _ => usize::MAX,
         }
     }
@@ -122,6 +120,12 @@ impl Scenario {
             // These are of UC and UD alone.
             loses: if pair.is_lossy() { one_of_pair(&[0, 10, 300]) as f64 / 1000.0 } else { 0.0 },
             reorders: one_of_pair(&[0, 1]) == 1,
+            // Only such pairs send a value over one queue pair and its request over another.
+            acknowledges_early: if pair.request.is_lossy() {
+                one_of_pair(&[0, 50]) as f64 / 100.0
+            } else {
+                0.0
+            },
         };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));

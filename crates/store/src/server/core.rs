@@ -20,7 +20,7 @@ use locus_index::{
     Found, Key, LANES, MutationError, Owner, PartitionId, Wanted,
     directory::{DIRECTORY_BYTES, Directory},
 };
-use locus_memory::{Arena, Purpose, RegionId};
+use locus_memory::{Arena, Purpose, RegionId, checksum};
 use locus_rpc::{
     Accepted, Answer, BATCH_MAX, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged,
 };
@@ -318,6 +318,9 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
                 if !copied && !self.copy_staged(request, &staged) {
                     return refused(Status::BadRequest);
                 }
+                if !copied && !self.is_all_there(&staged) {
+                    return refused(Status::NotStaged);
+                }
                 Mutation::Put { key: request.key(), value: &self.staged }
             }
             (Some(Opcode::Delete), None) => Mutation::Delete { key: request.key() },
@@ -360,6 +363,12 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         self.staged.resize(bytes, 0);
         region.copy_out(offset, &mut self.staged);
         true
+    }
+
+    /// Whether what was copied is the value, where its request may have come before it.
+    fn is_all_there(&self, staged: &Staged) -> bool {
+        let believed = planted(Mistake::NoStagedChecksum);
+        believed || staged.checksum.is_none_or(|expected| checksum(&self.staged) == expected)
     }
 
     fn housekeep(&mut self) {
