@@ -2,7 +2,6 @@
 
 use futures_executor::{ThreadPool, block_on};
 use locus::{AsyncTable, ClientConfig, Error, Index, Server, ServerConfig};
-use locus_rpc::RpcError;
 
 fn small() -> ServerConfig {
     ServerConfig { memory_bytes: 256 << 20, region_bytes: 8 << 20, ..ServerConfig::default() }

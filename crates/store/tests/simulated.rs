@@ -2,7 +2,7 @@
 
 use locus_fabric::{
     Address,
-    sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, simulate},
+    sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
 };
 use locus_rpc::Pair;
 use locus_runtime::{channel, thread};
@@ -80,4 +80,48 @@ fn every_pair_of_verbs_carries_puts_and_gets() {
             put_and_get(design, config);
         }
     }
+}
+
+/// Two clients put values that no message holds, some of them only no datagram, and get each other's. Each put takes the next
+/// version, so none is executed twice.
+fn put_and_get_long(design: &'static str, config: SimulationConfig) -> SimulationCounters {
+    let seed = config.seed;
+    let outcome = simulate(config, move || {
+        let _server = serve(design);
+        let connect = || Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let clients = [connect(), connect()];
+        let mut last = None;
+        for number in 0..40 {
+            let [writer, reader] = [&clients[number % 2], &clients[(number + 1) % 2]];
+            let value = vec![number as u8; 700 + number * 997];
+            let version = writer.block_on(writer.put(b"key", &value)).unwrap();
+            assert!(last.is_none_or(|last| version == last + 1), "{version} after {last:?}");
+            last = Some(version);
+            let found = reader.block_on(reader.get(b"key", <[u8]>::to_vec)).unwrap();
+            assert!(found == Some(value), "{design}: another value than number {number}");
+        }
+    });
+    outcome.unwrap_or_else(|error| panic!("{design}, seed {seed}: {error}")).counters
+}
+
+/// Where their requests may be lost, and come before them although they are sent after.
+#[test]
+fn long_values_are_put_once_where_their_requests_may_be_lost() {
+    let (mut lost, mut acknowledged_early) = (0, 0);
+    for design in ["herd", "herd-ud", "farm-kv-var"] {
+        for (seed, loses, datagram_bytes_max) in [(0, 0.01, 4096), (1, 0.3, 1024), (2, 0.3, 256)] {
+            let nic = NicModel { datagram_bytes_max, ..NicModel::default() };
+            let adversary = Adversary {
+                loses,
+                acknowledges_early: 0.5,
+                scrambles_writes: seed != 1,
+                ..Adversary::of_memory()
+            };
+            let config = SimulationConfig { seed, nic, adversary, ..SimulationConfig::default() };
+            let counters = put_and_get_long(design, config);
+            lost += counters.lost;
+            acknowledged_early += counters.acknowledged_early;
+        }
+    }
+    assert!(lost > 100 && acknowledged_early > 100, "{lost} lost, {acknowledged_early} acknowledged early");
 }

@@ -103,6 +103,7 @@ impl Scenario {
         let mut one_of_pair = |choices: &[u64]| choices[of_pair.up_to(choices.len() as u64 - 1) as usize];
         let nic = NicModel {
             writes_wake: one_of_pair(&[0, 1, 1]) == 1,
+            datagram_bytes_max: one_of_pair(&[1024, 4096]) as usize,
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
             read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
         };
@@ -127,6 +128,8 @@ impl Scenario {
                 0.0
             },
         };
+        // Values that go ahead of their requests are a protocol of their own.
+        let goes_ahead = if pair.request.is_lossy() { one_of_pair(&[0, 12_000]) } else { 0 };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
         Circumstances {
@@ -135,7 +138,7 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max()),
+            value_bytes: (one_of(&[40, 40, 200, 6000]).max(goes_ahead) as usize).min(self.value_bytes_max()),
             mixes_reads: one_of(&[0, 0, 1]) == 1,
             kills_client: (fault == 1).then_some(after),
             kills_server: (fault == 2).then_some(after),

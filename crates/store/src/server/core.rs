@@ -17,7 +17,7 @@ use crate::{
 };
 use locus_fabric::{Facts, Link, Nic, Region, Work};
 use locus_index::{
-    Found, Key, LANES, MutationError, Owner, PartitionId, Wanted,
+    Found, Key, LANES, MutationError, Owner, PartitionId, Shard, Wanted,
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{Arena, Purpose, RegionId, checksum};
@@ -176,6 +176,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         let foundation = Foundation {
             config,
             regions: &setup.regions,
+            reply_value_bytes_max: requests.reply_value_bytes_max(),
             directory: Directory::new(directory_region, setup.incarnation),
             owns: &|partition| route.owns(partition),
         };
@@ -264,7 +265,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
             }
         }
         shard.get_batch(owner, &wanted[..batch.len()], |place, found| {
-            answer_get(requests, &batch[place], found);
+            answer_get::<N, S>(requests, &batch[place], found);
         });
     }
 
@@ -468,20 +469,25 @@ fn refuse<N: Nic>(requests: &mut Requests<N>, request: &Incoming, status: Status
     requests.reply(request, &Answer { status: status as u8, ..Answer::default() }, &[]);
 }
 
-fn answer_get<N: Nic>(requests: &mut Requests<N>, request: &Incoming, found: Option<Found<&[u8]>>) {
-    let status = |status: Status| Answer { status: status as u8, ..Answer::default() };
+fn answer_get<N: Nic, S: Shard<N::Region>>(
+    requests: &mut Requests<N>,
+    request: &Incoming,
+    found: Option<Found<&[u8]>>,
+) {
     match found {
         _ if request.opcode() != Opcode::Get as u8 => refuse(requests, request, Status::BadRequest),
         None => refuse(requests, request, Status::Absent),
         Some(record) => {
-            let answer = Answer { version: record.version, ..status(Status::Present) };
+            let answer = |status: Status| Answer { status: status as u8, version: record.version };
             if record.value().len() <= requests.reply_value_bytes_max() {
-                requests.reply(request, &answer, &[record.value()]);
-            } else {
-                // For the client to READ.
-                let answer = Answer { version: record.version, ..status(Status::Pointer) };
-                requests.reply(request, &answer, &[&encode_extent(&record.extent)]);
+                return requests.reply(request, &answer(Status::Present), &[record.value()]);
             }
+            // For the client to READ, who finds by the checksum that it was overwritten meanwhile.
+            let mut extent = record.extent;
+            if !S::CHECKSUMS {
+                extent.checksum = checksum(&record.bytes[..extent.bytes]);
+            }
+            requests.reply(request, &answer(Status::Pointer), &[&encode_extent(&extent)]);
         }
     }
 }
