@@ -48,6 +48,7 @@ impl<N: Nic> Ahead<N> {
             send_depth: VALUES_MAX * PIECES_MAX,
             receive_depth: 1,
             inline_bytes: 0,
+            reads_outstanding: 1,
             ..QueuePairConfig::default()
         };
         let pair = hub.with_queue(|queue| hub.nic().create_queue_pair(link, &config, queue, queue))?;

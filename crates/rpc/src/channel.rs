@@ -58,7 +58,7 @@ pub struct Request<'a> {
     pub map_epoch: u32,
     /// The key.
     pub key: &'a [u8],
-    /// The value. One longer than [`INLINE_VALUE_BYTES_MAX`] goes through the staging region.
+    /// The value. One that does not fit a frame goes through the staging region.
     pub value: &'a [u8],
 }
 

@@ -5,9 +5,9 @@ use locus_fabric::{
     sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
 };
 use locus_rpc::Pair;
-use locus_runtime::{channel, thread};
+use locus_runtime::{channel, interleave_async, thread};
 use locus_store::{Client, ClientConfig, Design, Index, Locus, Server, ServerConfig};
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 fn small(design: &str) -> ServerConfig {
     ServerConfig {
@@ -24,9 +24,13 @@ fn address() -> Address {
 
 /// Starts a server in a process of its own.
 fn serve(design: &'static str) -> SimProcess {
+    serve_with(small(design))
+}
+
+fn serve_with(config: ServerConfig) -> SimProcess {
     let (ready, is_ready) = channel::channel();
     let process = SimProcess::spawn("server", move || {
-        let server = Server::start(&SimNic::open(), small(design)).unwrap();
+        let server = Server::start(&SimNic::open(), config).unwrap();
         server.listen(&address()).unwrap();
         ready.send(()).unwrap();
         thread::sleep(Duration::from_secs(1 << 30));
@@ -124,4 +128,53 @@ fn long_values_are_put_once_where_their_requests_may_be_lost() {
         }
     }
     assert!(lost > 100 && acknowledged_early > 100, "{lost} lost, {acknowledged_early} acknowledged early");
+}
+
+/// A record of a circular log that is written over between the reply which points to it and the READ: its get finds a whole
+/// value of its key all the same, or none.
+#[test]
+fn a_record_that_is_overwritten_before_it_is_read_is_asked_for_again() {
+    const KEYS: u32 = 60;
+    const PUTS: u32 = 120;
+    const BYTES: usize = 40_000;
+    let mut asked_again = 0;
+    for seed in 0..5 {
+        let adversary = Adversary { delay_ns: 100_000, ..Adversary::of_memory() };
+        let outcome = simulate(SimulationConfig { seed, adversary, ..SimulationConfig::default() }, || {
+            // A log of 2 MiB: 52 records.
+            let config = ServerConfig {
+                memory_bytes: 6 << 20,
+                region_bytes: 2 << 20,
+                value_bytes_max: 64 << 10,
+                ..small("herd")
+            };
+            let _server = serve_with(config);
+            let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+            let (put, gets) = (Cell::new(0u32), Cell::new(0u64));
+            let lane = |reads: bool| {
+                let (client, put, gets) = (&client, &put, &gets);
+                async move {
+                    let numbers = if reads { 0..0 } else { 0..PUTS };
+                    for number in numbers {
+                        let value = number.to_le_bytes().repeat(BYTES / 4);
+                        client.put(&(number % KEYS).to_le_bytes(), &value).await.unwrap();
+                        put.set(number);
+                    }
+                    while put.get() < PUTS - 1 {
+                        // Among the oldest that are there, and the newest that are not.
+                        let key = (put.get() + KEYS - 49 - gets.get() as u32 % 4) % KEYS;
+                        gets.set(gets.get() + 1);
+                        let found = client.get(&key.to_le_bytes(), <[u8]>::to_vec).await.unwrap();
+                        let Some(found) = found else { continue };
+                        let first = u32::from_le_bytes(found[..4].try_into().unwrap());
+                        assert!(first % KEYS == key && found == first.to_le_bytes().repeat(BYTES / 4));
+                    }
+                }
+            };
+            client.block_on(interleave_async(2, [true, false].map(lane), |_, ()| ()));
+            client.messages().0 - 2 * (u64::from(PUTS) + gets.get())
+        });
+        asked_again += outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")).value;
+    }
+    assert!(asked_again > 10, "{asked_again} messages of gets that were asked again");
 }

@@ -36,13 +36,13 @@ fn world(design: &'static Design, gets: usize, puts: usize, bytes: usize) -> Sim
         });
         is_ready.receive().unwrap();
         let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
-        let value = vec![7; bytes];
-        client.block_on(client.put(b"key", &value)).unwrap();
+        client.block_on(client.put(b"key", &vec![0; bytes])).unwrap();
         for _ in 0..gets {
             assert!(client.block_on(client.get(b"key", |_| ())).unwrap().is_some());
         }
-        for _ in 0..puts {
-            client.block_on(client.put(b"key", &value)).unwrap();
+        for number in 0..puts {
+            // One that was placed before does not pass for the next.
+            client.block_on(client.put(b"key", &vec![number as u8 + 1; bytes])).unwrap();
         }
     });
     outcome.unwrap_or_else(|error| panic!("{}: {error}", design.name)).counters
