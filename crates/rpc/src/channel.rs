@@ -301,7 +301,8 @@ impl<N: Nic> Channel<N> {
     fn check_staged(&self, request: &Request<'_>) -> Result<(), RpcError> {
         let inner = self.inner.borrow();
         // In a short datagram a long key alone may be too much.
-        let limit = inner.request_bytes_max - REQUEST_HEADER_BYTES - STAGED_BYTES_MAX;
+        let staged_bytes = if request.value.is_empty() { 0 } else { STAGED_BYTES_MAX };
+        let limit = inner.request_bytes_max - REQUEST_HEADER_BYTES - staged_bytes;
         check_size("key", request.key.len(), limit)?;
         let staging = inner.staging.as_ref().ok_or(RpcError::NoStaging)?;
         if inner.config.pair.request.is_lossy() && !staging.goes_ahead() {

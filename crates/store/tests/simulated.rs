@@ -4,7 +4,7 @@ use locus_fabric::{
     Address,
     sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
 };
-use locus_rpc::Pair;
+use locus_rpc::{Pair, Way};
 use locus_runtime::{channel, interleave_async, thread};
 use locus_store::{Client, ClientConfig, Design, Index, Locus, Server, ServerConfig};
 use std::{cell::Cell, time::Duration};
@@ -177,4 +177,35 @@ fn a_record_that_is_overwritten_before_it_is_read_is_asked_for_again() {
         asked_again += outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")).value;
     }
     assert!(asked_again > 10, "{asked_again} messages of gets that were asked again");
+}
+
+/// What does not travel in datagrams as short as those of this NIC is refused by the limit, when it can be known.
+#[test]
+fn what_short_datagrams_do_not_carry_is_refused_by_its_limit() {
+    let nic = NicModel { datagram_bytes_max: 1024, ..NicModel::default() };
+    let outcome = simulate(SimulationConfig { nic, ..SimulationConfig::default() }, || {
+        let pair = Pair { request: Way::UD_SEND, reply: Way::UD_SEND };
+        let inline = Design::combine(Index::HopscotchInline, Locus::Server, pair).unwrap();
+        let config = ServerConfig { design: inline, slot_bytes: 1024, ..small("herd-ud") };
+        let refused = Server::start(&SimNic::open(), config.clone()).err().expect("slots that are too long");
+        assert!(refused.to_string().contains("--slot-bytes"), "{refused}");
+        drop(Server::start(&SimNic::open(), ServerConfig { slot_bytes: 512, ..config }).unwrap());
+
+        let _server = serve("herd-ud");
+        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        // What names a value's place takes 20 bytes beside the key.
+        for (bytes, fits) in [(972, true), (973, false), (1024, false)] {
+            let put = client.block_on(client.put(&vec![7; bytes], &[1; 100]));
+            assert_eq!(put.is_ok(), fits, "a key of {bytes} bytes: {put:?}");
+            let refused = put.err().map_or_else(String::new, |error| error.to_string());
+            assert_eq!(refused.contains("limit of 972"), !fits, "{refused}");
+        }
+        assert!(
+            client.block_on(client.get(&[7; 972], |value| assert_eq!(value, [1; 100]))).unwrap().is_some()
+        );
+        assert!(client.block_on(client.get(&[7; 992], |_| ())).unwrap().is_none());
+        let refused = client.block_on(client.get(&[7; 993], |_| ())).unwrap_err().to_string();
+        assert!(refused.contains("limit of 992"), "{refused}");
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
 }
