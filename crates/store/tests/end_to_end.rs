@@ -1,7 +1,7 @@
 //! A server and clients in one process, over shared memory: what is put is got, by all designs.
 
 use locus_fabric::shm::ShmNic;
-use locus_rpc::{Pair, RpcError, Way};
+use locus_rpc::{Pair, Way};
 use locus_store::{Client, ClientConfig, DESIGNS, Design, Index, Locus, Server, ServerConfig, StoreError};
 
 fn small(design: &str) -> ServerConfig {
@@ -191,6 +191,9 @@ fn values_of_all_lengths_by_all_designs() {
         "blocked-at-client",
         "hopscotch-at-client",
         "hopscotch-at-server",
+        "herd",
+        "herd-ud",
+        "farm-kv-var",
     ] {
         let (_server, client) = start(small(design));
         for length in [0, 1, 63, 64, 4095, 4096, 4097, 65_536, (1 << 20) - 1, 1 << 20] {
