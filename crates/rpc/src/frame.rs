@@ -36,9 +36,9 @@ pub(crate) const fn buffer_bytes(frame_bytes: usize) -> usize {
 pub(crate) const REQUEST_BUFFER_BYTES: usize = buffer_bytes(FRAME_BYTES_MAX);
 /// The same for replies.
 pub(crate) const REPLY_BUFFER_BYTES: usize = buffer_bytes(REPLY_BYTES_MAX);
-/// The length of an encoded [`Staged`] without a checksum, and with one.
+/// The length of an encoded [`Staged`] without a checksum.
 const STAGED_BYTES: usize = 12;
-/// See [`STAGED_BYTES`].
+/// The same with one.
 pub const STAGED_BYTES_MAX: usize = STAGED_BYTES + 8;
 
 /// The flag of requests that change something.
