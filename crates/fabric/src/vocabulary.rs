@@ -175,7 +175,8 @@ pub enum Verb<'a, N: Nic> {
         /// Where they come from.
         from: RemoteSlice<'a, N>,
     },
-    /// Stores into remote memory. RC and UC. With an immediate it also consumes a RECV at the peer.
+    /// Stores into remote memory. RC and UC. With an immediate it also consumes a RECV at the peer. Over RC success says that
+    /// the peer's NIC answers for the bytes; a message over another queue pair may be seen before them.
     Write {
         /// The bytes.
         payload: Payload<'a, N>,

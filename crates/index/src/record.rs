@@ -33,7 +33,7 @@ pub struct Extent {
     pub at: Pointer,
     /// Its length in bytes, a multiple of 16, below 4 MiB.
     pub bytes: usize,
-    /// The checksum over its bytes.
+    /// The checksum over its bytes; zero where an index has none ([`Shard::CHECKSUMS`](crate::Shard::CHECKSUMS)).
     pub checksum: u64,
 }
 

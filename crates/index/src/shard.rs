@@ -27,6 +27,9 @@ pub struct PutOutcome {
 
 /// The keys of one core.
 pub trait Shard<R: Region> {
+    /// Whether what is found comes with the checksum over its record. Elsewhere whoever points a reader to it makes one.
+    const CHECKSUMS: bool = true;
+
     /// Looks up to [`LANES`] keys up, their accesses to memory interleaved, and hands over what became of each that is to
     /// be found, by its place.
     fn get_batch<'m>(

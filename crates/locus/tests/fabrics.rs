@@ -2,7 +2,7 @@
 //! virtual machine with a software RDMA device `rdma://10.99.0.1:0`.
 
 use locus::{
-    ClientConfig, DESIGNS, Design, Index, Locus, Server, ServerConfig, Table, connect, connect_with,
+    ClientConfig, DESIGNS, Design, Error, Index, Locus, Server, ServerConfig, Table, connect, connect_with,
 };
 use locus_rpc::Pair;
 use std::time::{Duration, Instant};
@@ -75,8 +75,9 @@ fn every_operation(design: &str) {
     assert_eq!(server.stats().clients_dropped, 0);
 }
 
-/// Puts, gets and deletes of values that fit a message and a slot. A cache may have forgotten a few.
-fn small_operations(design: &'static Design) {
+/// Puts, gets and deletes of values that fit a message and a slot, and of some that fit no message. A cache may have forgotten
+/// a few.
+fn operations(design: &'static Design) {
     const RECORDS: u32 = 500;
     let (address, _directory) = address();
     let config = ServerConfig { design, memory_bytes: 256 << 20, ..ServerConfig::default() };
@@ -101,18 +102,49 @@ fn small_operations(design: &'static Design) {
     assert_eq!(table.get(key).unwrap(), Some(stored), "{}", design.name);
     assert!(table.delete(key).unwrap(), "{}", design.name);
     assert_eq!(table.get(key).unwrap(), None, "{}", design.name);
+    long_values(design, [&table, &connect(&clients_address(&server)).unwrap()]);
     assert_eq!(server.stats().clients_dropped, 0, "{}", design.name);
+}
+
+/// Values about as long as the messages of all transports, and longer than any, up to the server's limit.
+fn long_values(design: &'static Design, tables: [&Table; 2]) {
+    const LENGTHS: [usize; 7] = [900, 1024, 2048, 4000, 4097, 100_000, 1 << 20];
+    let [writer, reader] = tables;
+    for (version, bytes) in (1..).zip(LENGTHS) {
+        let (key, stored) = (5u32.to_le_bytes(), value(5, version, bytes));
+        match writer.put(key, &stored) {
+            Ok(()) => assert!(reader.get(key).unwrap() == Some(stored), "{}: {bytes} bytes", design.name),
+            Err(Error::SlotLength { limit, .. }) if design.index == Index::HopscotchInline => {
+                assert!(key.len() + bytes > limit, "{}: {bytes} bytes", design.name);
+            }
+            Err(error) => panic!("{}: {bytes} bytes: {error}", design.name),
+        }
+    }
+    if design.index == Index::HopscotchInline {
+        return;
+    }
+    let too_long = writer.put("key", value(5, 0, (1 << 20) + 1));
+    assert!(matches!(too_long, Err(Error::ValueLength { limit: 0x10_0000, .. })), "{too_long:?}");
+    // More at once than there are places for.
+    let keys: Vec<u32> = (0..8).collect();
+    let records = keys.iter().map(|&key| (key.to_le_bytes(), value(key, 9, 50_000)));
+    writer.put_many_with(records, |_, result| result.unwrap());
+    let found = reader.get_many(&keys.iter().map(|key| key.to_le_bytes()).collect::<Vec<_>>());
+    for (key, found) in keys.into_iter().zip(found) {
+        let found = found.unwrap().expect("it was put last");
+        assert_eq!((version(key, &found), found.len()), (9, 50_000), "{}", design.name);
+    }
 }
 
 #[test]
 fn every_design() {
-    DESIGNS.iter().for_each(small_operations);
+    DESIGNS.iter().for_each(operations);
 }
 
 #[test]
 fn every_pair_of_verbs() {
     for pair in Pair::all() {
-        small_operations(Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap());
+        operations(Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap());
     }
 }
 

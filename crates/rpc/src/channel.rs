@@ -8,7 +8,7 @@ mod hold;
 
 use crate::{
     ChannelCounters, Greeting, Hub, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, Loss, Pair, ReplyHeader,
-    RequestHeader, RpcError, STAGED_BYTES, Staged, Staging,
+    RequestHeader, RpcError, STAGED_BYTES_MAX, Staged, Staging,
     doorbell::Doorbell,
     frame::{REPLY_BUFFER_BYTES, REQUEST_HEADER_BYTES},
     line::{self, Line, PIECES_MAX, Replies},
@@ -19,7 +19,7 @@ use crate::{
     window::{Phase, Window},
 };
 pub use hold::{Call, Step};
-use locus_fabric::{Completion, FabricError, Facts, Link, Nic, PostError, Status, Transport, Work};
+use locus_fabric::{Completion, FabricError, Facts, Link, Nic, PostError, Status, Work};
 use locus_runtime::{Clock, MonotonicClock};
 use std::{
     cell::{Cell, RefCell},
@@ -61,7 +61,7 @@ pub struct Request<'a> {
     pub map_epoch: u32,
     /// The key.
     pub key: &'a [u8],
-    /// The value. One longer than [`INLINE_VALUE_BYTES_MAX`] goes through the staging region.
+    /// The value. One that does not fit a frame goes through the staging region.
     pub value: &'a [u8],
 }
 
@@ -144,7 +144,7 @@ impl<N: Nic> Channel<N> {
             return Err(RpcError::Limit { what: "the window", limit });
         }
         let request_bytes_max = config.pair.request_bytes_max(properties);
-        if request_bytes_max < REQUEST_HEADER_BYTES + STAGED_BYTES {
+        if request_bytes_max < REQUEST_HEADER_BYTES + STAGED_BYTES_MAX {
             return Err(RpcError::Limit { what: "bytes of a datagram", limit: request_bytes_max });
         }
         let member = hub.join(line::promise(nic, &config.pair, config.window))?;
@@ -257,6 +257,12 @@ impl<N: Nic> Channel<N> {
         self.inner.borrow_mut().look_for_all(&self.hub, self.member)
     }
 
+    /// Whether a request needs the staging region, since it does not fit a frame with its value.
+    #[inline]
+    pub fn stages(&self, request: &Request<'_>) -> bool {
+        self.inner.borrow().is_long(request)
+    }
+
     /// Whether the channel has a staging region.
     pub fn has_staging(&self) -> bool {
         self.inner.borrow().staging.is_some()
@@ -284,7 +290,7 @@ impl<N: Nic> Channel<N> {
     #[inline]
     pub fn begin<'c>(&'c self, request: &'c Request<'c>) -> Result<Call<'c, N>, RpcError> {
         check_size("key", request.key.len(), KEY_BYTES_MAX)?;
-        if self.inner.borrow().is_long(request) {
+        if self.stages(request) {
             self.check_staged(request)?;
         }
         N::charge(Work::Request);
@@ -294,13 +300,15 @@ impl<N: Nic> Channel<N> {
     #[cold]
     fn check_staged(&self, request: &Request<'_>) -> Result<(), RpcError> {
         let inner = self.inner.borrow();
-        let limit = inner.request_bytes_max - REQUEST_HEADER_BYTES;
-        if inner.config.pair.request.transport != Transport::Rc {
-            // What is staged must be there when its request is: a transport that may lose it does not promise that.
-            check_size("value", request.value.len(), INLINE_VALUE_BYTES_MAX)?;
-            return check_size("key and value", request.key.len() + request.value.len(), limit);
+        // In a short datagram a long key alone may be too much.
+        let staged_bytes = if request.value.is_empty() { 0 } else { STAGED_BYTES_MAX };
+        let limit = inner.request_bytes_max - REQUEST_HEADER_BYTES - staged_bytes;
+        check_size("key", request.key.len(), limit)?;
+        let staging = inner.staging.as_ref().ok_or(RpcError::NoStaging)?;
+        if inner.config.pair.request.is_lossy() && !staging.goes_ahead() {
+            return Err(RpcError::NoStaging);
         }
-        let place_bytes = inner.staging.as_ref().ok_or(RpcError::NoStaging)?.place_bytes();
+        let place_bytes = staging.place_bytes();
         let transfer_bytes = self.hub.nic().properties().transfer_bytes_max;
         check_size("value", request.value.len(), place_bytes.min(PIECES_MAX.saturating_mul(transfer_bytes)))
     }
@@ -455,8 +463,8 @@ impl<N: Nic> Inner<N> {
         line.ring()
     }
 
-    /// Brings the value to a place of the staging region, and posts the WRITEs and then the frame: a queue pair carries
-    /// them out in order. While all places are taken it is as if the send queue were full.
+    /// Brings the value to a place of the staging region, and posts the frame that says where it is. While all places are
+    /// taken, and while the value goes ahead, it is as if the send queue were full.
     #[cold]
     fn post_staged(
         &mut self,
@@ -464,9 +472,28 @@ impl<N: Nic> Inner<N> {
         index: u32,
         request: &Request<'_>,
     ) -> Result<(), PostError> {
+        let transfer_bytes = channel.hub.nic().properties().transfer_bytes_max;
+        let pieces = request.value.len().div_ceil(transfer_bytes);
+        let staged = if self.config.pair.request.is_lossy() {
+            self.stage_ahead(index, request.value, pieces)?
+        } else {
+            // What is polled may be seen before what was WRITten earlier (see [`slots`](crate::slots)).
+            let polled = self.config.pair.request.carrier == Carrier::Write;
+            let checked = polled && Layout::needs_checksum(channel.hub.nic().properties());
+            self.stage_in_order(index, request.value, pieces, checked)?
+        };
+        self.post(index, request, true, staged.encode(&mut [0; STAGED_BYTES_MAX]))
+    }
+
+    /// Posts the WRITEs of a value before the frame of its request: a queue pair carries them out in order.
+    fn stage_in_order(
+        &mut self,
+        index: u32,
+        value: &[u8],
+        pieces: usize,
+        checked: bool,
+    ) -> Result<Staged, PostError> {
         let full = PostError::SendQueueFull(0);
-        let bytes = request.value.len();
-        let pieces = bytes.div_ceil(channel.hub.nic().properties().transfer_bytes_max);
         // A reconnect took the region away, and the owner gave no other.
         let staging = self.staging.as_ref().ok_or(PostError::LocalRange)?;
         let outbox = self.line.as_mut().and_then(Line::outbox).ok_or(PostError::NotReady)?;
@@ -475,16 +502,32 @@ impl<N: Nic> Inner<N> {
         }
         let slot = &mut self.window.slots[index as usize];
         if slot.staged.is_none() {
-            slot.staged = staging.put(request.value);
+            slot.staged = staging.put(value, checked);
         }
-        let place = slot.staged.as_ref().ok_or(full)?;
-        let piece_bytes = bytes.div_ceil(pieces);
-        for at in (0..bytes).step_by(piece_bytes) {
-            let (from, to) = staging.piece(place, at, piece_bytes.min(bytes - at));
-            outbox.write(from, to)?;
+        let staged = *slot.staged.as_ref().ok_or(full)?.staged();
+        for (from, to) in staging.pieces(&staged, pieces) {
+            outbox.write(from, to, false)?;
         }
-        let staged = Staged { offset: staging.offset(place) as u64, bytes: bytes as u32 };
-        self.post(index, request, true, &staged.encode())
+        Ok(staged)
+    }
+
+    /// Sends a value ahead of its request, and says where it is once that is acknowledged (see [`ahead`](crate::ahead)).
+    fn stage_ahead(&mut self, index: u32, value: &[u8], pieces: usize) -> Result<Staged, PostError> {
+        let full = PostError::SendQueueFull(0);
+        let staging = self.staging.as_ref().ok_or(PostError::LocalRange)?;
+        let slot = &mut self.window.slots[index as usize];
+        let mut polled = staging.poll();
+        if slot.staged.is_none() && polled.is_ok() {
+            slot.staged = staging.put_ahead(value, pieces)?;
+            // Where WRITEs are over when they are started, it is there by now.
+            polled = staging.poll();
+        }
+        if let Err(status) = polled {
+            self.lose(Loss::of(status));
+            return Err(full);
+        }
+        let place = slot.staged.as_ref().filter(|place| staging.is_there(place)).ok_or(full)?;
+        Ok(*place.staged())
     }
 
     /// Handles what has arrived, and says whether there was anything.

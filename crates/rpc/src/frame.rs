@@ -36,8 +36,10 @@ pub(crate) const fn buffer_bytes(frame_bytes: usize) -> usize {
 pub(crate) const REQUEST_BUFFER_BYTES: usize = buffer_bytes(FRAME_BYTES_MAX);
 /// The same for replies.
 pub(crate) const REPLY_BUFFER_BYTES: usize = buffer_bytes(REPLY_BYTES_MAX);
-/// The length of an encoded [`Staged`].
-pub const STAGED_BYTES: usize = 12;
+/// The length of an encoded [`Staged`] without a checksum.
+const STAGED_BYTES: usize = 12;
+/// The same with one.
+pub const STAGED_BYTES_MAX: usize = STAGED_BYTES + 8;
 
 /// The flag of requests that change something.
 const MUTATES: u8 = 1;
@@ -144,7 +146,7 @@ impl RequestHeader {
         let value_bytes = value_bytes.ok_or(FrameError::Length { arrived: frame.len(), said })?;
         check_value(value_bytes)?;
         let staged = flags & STAGED != 0;
-        if staged && value_bytes != STAGED_BYTES {
+        if staged && ![STAGED_BYTES, STAGED_BYTES_MAX].contains(&value_bytes) {
             return Err(FrameError::StagedLength(value_bytes));
         }
         Ok(Self {
@@ -209,31 +211,36 @@ impl ReplyHeader {
     }
 }
 
-/// Where the value of a mutation is that is too large for a frame: in the client's staging region at the server, where a
-/// WRITE put it before the request was sent.
+/// Where the value of a mutation is that is too large for a frame: in the client's staging region at the server, where
+/// WRITEs put it before the request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staged {
     /// The offset in the staging region.
     pub offset: u64,
     /// The length of the value.
     pub bytes: u32,
+    /// The value's checksum, where the request may be seen before the value.
+    pub checksum: Option<u64>,
 }
 
 impl Staged {
     /// As it travels.
-    pub fn encode(&self) -> [u8; STAGED_BYTES] {
-        let mut bytes = [0; STAGED_BYTES];
-        bytes[0..8].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes
+    pub fn encode<'b>(&self, into: &'b mut [u8; STAGED_BYTES_MAX]) -> &'b [u8] {
+        into[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        into[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        let Some(checksum) = self.checksum else { return &into[..STAGED_BYTES] };
+        into[STAGED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        into
     }
 
     /// Reads one; what it says is still to be checked by whoever knows the region.
     pub fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
-        if bytes.len() != STAGED_BYTES {
-            return Err(FrameError::StagedLength(bytes.len()));
-        }
-        Ok(Self { offset: u64_at(bytes, 0), bytes: u32_at(bytes, 8) })
+        let checksum = match bytes.len() {
+            STAGED_BYTES => None,
+            STAGED_BYTES_MAX => Some(u64_at(bytes, STAGED_BYTES)),
+            other => return Err(FrameError::StagedLength(other)),
+        };
+        Ok(Self { offset: u64_at(bytes, 0), bytes: u32_at(bytes, 8), checksum })
     }
 }
 
@@ -293,7 +300,8 @@ mod tests {
             inline_bytes in 0..=INLINE_VALUE_BYTES_MAX as u16,
             incarnation: u32, sequence: u64, partition: u16, map_epoch: u32,
         ) -> RequestHeader {
-            let value_bytes = if staged { STAGED_BYTES as u16 } else { inline_bytes };
+            let staged_bytes = if inline_bytes % 2 == 0 { STAGED_BYTES } else { STAGED_BYTES_MAX };
+            let value_bytes = if staged { staged_bytes as u16 } else { inline_bytes };
             RequestHeader {
                 opcode, mutates, staged, key_bytes, value_bytes, incarnation, sequence, partition, map_epoch,
             }
@@ -373,10 +381,12 @@ mod tests {
         }
 
         #[test]
-        fn places_of_staged_values_come_back_as_they_went(offset: u64, bytes: u32) {
-            let staged = Staged { offset, bytes };
-            prop_assert_eq!(Staged::parse(&staged.encode()), Ok(staged));
-            prop_assert!(Staged::parse(&staged.encode()[1..]).is_err());
+        fn places_of_staged_values_come_back_as_they_went(offset: u64, bytes: u32, checksum: Option<u64>) {
+            let staged = Staged { offset, bytes, checksum };
+            let mut encoded = [0; STAGED_BYTES_MAX];
+            let encoded = staged.encode(&mut encoded);
+            prop_assert_eq!(Staged::parse(encoded), Ok(staged));
+            prop_assert!(Staged::parse(&encoded[1..]).is_err());
         }
     }
 

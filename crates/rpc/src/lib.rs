@@ -6,6 +6,7 @@
 //! [`Server::accept`] them, and hands the answer to [`Channel::connect`].
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod channel;
 mod counters;
 mod doorbell;
@@ -25,12 +26,13 @@ mod staging;
 mod tag;
 mod window;
 
+pub use ahead::Ahead;
 pub use channel::{Call, Channel, ChannelConfig, Reply, Request, Step};
 pub use counters::{ChannelCounters, ServerCounters};
 pub use error::{Loss, RpcError};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, REPLY_HEADER_BYTES,
-    REQUEST_HEADER_BYTES, ReplyHeader, RequestHeader, STAGED_BYTES, Staged, fold,
+    REQUEST_HEADER_BYTES, ReplyHeader, RequestHeader, STAGED_BYTES_MAX, Staged, fold,
 };
 pub use greeting::Greeting;
 pub use hub::Hub;

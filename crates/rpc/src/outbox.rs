@@ -267,10 +267,17 @@ impl<N: Nic> Outbox<N> {
         Ok(self.posted as u32)
     }
 
-    /// Posts a WRITE from a region that the caller keeps as it is until a later message of this queue pair is answered.
-    pub fn write(&mut self, from: LocalSlice<'_, N>, to: RemoteSlice<'_, N>) -> Result<(), PostError> {
-        let signaled = self.signal_next();
-        self.post(Verb::Write { payload: Payload::Slice(from), to, immediate: None }, signaled)
+    /// Posts a WRITE from a region that the caller keeps as it is until it is done, or a later message of this queue pair is
+    /// answered. Gives the number that its completion has, if it is signaled.
+    pub fn write(
+        &mut self,
+        from: LocalSlice<'_, N>,
+        to: RemoteSlice<'_, N>,
+        signaled: bool,
+    ) -> Result<u32, PostError> {
+        let signaled = signaled || self.signal_next();
+        self.post(Verb::Write { payload: Payload::Slice(from), to, immediate: None }, signaled)?;
+        Ok(self.posted as u32)
     }
 
     #[inline]
@@ -300,6 +307,11 @@ impl<N: Nic> Outbox<N> {
     pub fn completed(&mut self, number: u32) {
         let ago = (self.posted as u32).wrapping_sub(number);
         self.done = self.done.max(self.posted.saturating_sub(ago.into()));
+    }
+
+    /// Whether the work request of this number is known to be done.
+    pub fn is_done(&self, number: u32) -> bool {
+        (self.done as u32).wrapping_sub(number) <= u32::MAX / 2
     }
 
     /// Starts what was posted.

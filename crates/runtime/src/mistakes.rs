@@ -34,11 +34,13 @@ pub enum Mistake {
     DisplacementClearsFirst,
     /// Whatever the tag of a key leads to in a lossy cache is taken for its item.
     NoItemKey,
+    /// A server believes that a value which goes ahead of its request is there, without its checksum.
+    NoStagedChecksum,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NoExtentChecksum,
         Self::NoRowChecksum,
         Self::NarrowRowVersion,
@@ -53,6 +55,7 @@ impl Mistake {
         Self::NoBucketChecksum,
         Self::DisplacementClearsFirst,
         Self::NoItemKey,
+        Self::NoStagedChecksum,
     ];
 }
 

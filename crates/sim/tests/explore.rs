@@ -180,3 +180,14 @@ fn every_pair_of_verbs_is_linearizable_whatever_happens() {
         assert!(all.get(name) > 0, "no {name}");
     }
 }
+
+/// Where requests may be lost, a value that no message holds goes ahead of its request, which may come before it all the same.
+#[test]
+fn values_that_go_ahead_of_their_requests_are_linearizable_whatever_happens() {
+    for design in ["herd", "herd-ud", "farm-kv-var"] {
+        let tally = explored_by(design, 400);
+        for name in ["writes_acknowledged_early", "values_placed_again", "lost_messages", "killed_clients"] {
+            assert!(tally.get(name) > 0, "no {name} in any world of {design}\n{tally}");
+        }
+    }
+}

@@ -72,5 +72,6 @@ mistakes! {
     a_displacement_that_clears_first: DisplacementClearsFirst, "hopscotch-inline-at-client", History, 20_000;
     no_checksum_of_inline_slots: NoRowChecksum, "hopscotch-inline-at-client", History, 1000;
     no_key_of_items: NoItemKey, "herd", History, 200;
+    no_checksum_of_staged_values: NoStagedChecksum, "cuckoo-at-server-uc-write-ud-send", History, 1000;
     a_slot_left_unmarked_by_growth: GrowthLeavesRowUnmarked, "hopscotch-at-client", History, 1000;
 }

@@ -5,7 +5,7 @@ use crate::StoreError;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages, of the manifest, and of everything in registered memory that it describes.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Comes first in every message: tells a stranger from a peer.
 const MAGIC: [u8; 4] = *b"LOCS";
 
@@ -35,7 +35,8 @@ pub enum Ask {
         /// The numbers of those it knows.
         known: Vec<u16>,
     },
-    /// Asks for an area to place large values in. Answered by [`Answer::Staging`].
+    /// Asks for an area to place large values in; with the facts of a queue pair if they are to go ahead of their requests
+    /// ([`locus_rpc::Ahead`]). Answered by [`Answer::Staging`].
     OpenStaging,
     /// Asks for statistics. Answered by [`Answer::Statistics`].
     Statistics,
@@ -63,7 +64,7 @@ pub enum Answer {
     Reads,
     /// Regions, each with its facts, in this order.
     Regions(Vec<u16>),
-    /// The staging area, with its facts.
+    /// The staging area, with its facts, and those of the server's queue pair if the client gave some.
     Staging {
         /// The room for one value, in bytes.
         place_bytes: u32,

@@ -83,6 +83,12 @@ pub enum StoreError {
     /// Too many keys have colliding hashes.
     #[error("too many keys collide with this one, so nothing was stored")]
     Collisions,
+    /// The server saw a request before the value that had gone ahead of it, over and over.
+    #[error(
+        "the value was not at the server when its request came, {0} times, which is the limit: nothing was stored; \
+         try again, or serve with requests over RC"
+    )]
+    NotStaged(usize),
     /// Writers changed a large value as fast as it was read, over and over.
     #[error("the value changed {0} times while it was read: try again")]
     Contended(usize),

@@ -47,13 +47,15 @@ pub enum Status {
     WrongOwner = 7,
     /// The request makes no sense.
     BadRequest = 8,
+    /// The value is not in the staging area, or not all of it; nothing was changed.
+    NotStaged = 9,
 }
 
 impl Status {
     /// The status of this byte, if it is one.
     pub fn from_byte(byte: u8) -> Option<Self> {
         use Status::*;
-        [Present, Absent, Pointer, OutOfMemory, Length, Collisions, WrongOwner, BadRequest]
+        [Present, Absent, Pointer, OutOfMemory, Length, Collisions, WrongOwner, BadRequest, NotStaged]
             .into_iter()
             .find(|&status| status as u8 == byte)
     }

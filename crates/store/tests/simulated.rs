@@ -2,12 +2,12 @@
 
 use locus_fabric::{
     Address,
-    sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, simulate},
+    sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
 };
-use locus_rpc::Pair;
-use locus_runtime::{channel, thread};
+use locus_rpc::{Pair, Way};
+use locus_runtime::{channel, interleave_async, thread};
 use locus_store::{Client, ClientConfig, Design, Index, Locus, Server, ServerConfig};
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 fn small(design: &str) -> ServerConfig {
     ServerConfig {
@@ -24,9 +24,13 @@ fn address() -> Address {
 
 /// Starts a server in a process of its own.
 fn serve(design: &'static str) -> SimProcess {
+    serve_with(small(design))
+}
+
+fn serve_with(config: ServerConfig) -> SimProcess {
     let (ready, is_ready) = channel::channel();
     let process = SimProcess::spawn("server", move || {
-        let server = Server::start(&SimNic::open(), small(design)).unwrap();
+        let server = Server::start(&SimNic::open(), config).unwrap();
         server.listen(&address()).unwrap();
         ready.send(()).unwrap();
         thread::sleep(Duration::from_secs(1 << 30));
@@ -80,4 +84,128 @@ fn every_pair_of_verbs_carries_puts_and_gets() {
             put_and_get(design, config);
         }
     }
+}
+
+/// Two clients put values that no message holds, some of them only no datagram, and get each other's. Each put takes the next
+/// version, so none is executed twice.
+fn put_and_get_long(design: &'static str, config: SimulationConfig) -> SimulationCounters {
+    let seed = config.seed;
+    let outcome = simulate(config, move || {
+        let _server = serve(design);
+        let connect = || Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let clients = [connect(), connect()];
+        let mut last = None;
+        for number in 0..40 {
+            let [writer, reader] = [&clients[number % 2], &clients[(number + 1) % 2]];
+            let value = vec![number as u8; 700 + number * 997];
+            let version = writer.block_on(writer.put(b"key", &value)).unwrap();
+            assert!(last.is_none_or(|last| version == last + 1), "{version} after {last:?}");
+            last = Some(version);
+            let found = reader.block_on(reader.get(b"key", <[u8]>::to_vec)).unwrap();
+            assert!(found == Some(value), "{design}: another value than number {number}");
+        }
+    });
+    outcome.unwrap_or_else(|error| panic!("{design}, seed {seed}: {error}")).counters
+}
+
+/// Where their requests may be lost, and come before them although they are sent after.
+#[test]
+fn long_values_are_put_once_where_their_requests_may_be_lost() {
+    let (mut lost, mut acknowledged_early) = (0, 0);
+    for design in ["herd", "herd-ud", "farm-kv-var"] {
+        for (seed, loses, datagram_bytes_max) in [(0, 0.01, 4096), (1, 0.3, 1024), (2, 0.3, 256)] {
+            let nic = NicModel { datagram_bytes_max, ..NicModel::default() };
+            let adversary = Adversary {
+                loses,
+                acknowledges_early: 0.5,
+                scrambles_writes: seed != 1,
+                ..Adversary::of_memory()
+            };
+            let config = SimulationConfig { seed, nic, adversary, ..SimulationConfig::default() };
+            let counters = put_and_get_long(design, config);
+            lost += counters.lost;
+            acknowledged_early += counters.acknowledged_early;
+        }
+    }
+    assert!(lost > 100 && acknowledged_early > 100, "{lost} lost, {acknowledged_early} acknowledged early");
+}
+
+/// A record of a circular log that is written over between the reply which points to it and the READ: its get finds a whole
+/// value of its key all the same, or none.
+#[test]
+fn a_record_that_is_overwritten_before_it_is_read_is_asked_for_again() {
+    const KEYS: u32 = 60;
+    const PUTS: u32 = 120;
+    const BYTES: usize = 40_000;
+    let mut asked_again = 0;
+    for seed in 0..5 {
+        let adversary = Adversary { delay_ns: 100_000, ..Adversary::of_memory() };
+        let outcome = simulate(SimulationConfig { seed, adversary, ..SimulationConfig::default() }, || {
+            // A log of 2 MiB: 52 records.
+            let config = ServerConfig {
+                memory_bytes: 6 << 20,
+                region_bytes: 2 << 20,
+                value_bytes_max: 64 << 10,
+                ..small("herd")
+            };
+            let _server = serve_with(config);
+            let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+            let (put, gets) = (Cell::new(0u32), Cell::new(0u64));
+            let lane = |reads: bool| {
+                let (client, put, gets) = (&client, &put, &gets);
+                async move {
+                    let numbers = if reads { 0..0 } else { 0..PUTS };
+                    for number in numbers {
+                        let value = number.to_le_bytes().repeat(BYTES / 4);
+                        client.put(&(number % KEYS).to_le_bytes(), &value).await.unwrap();
+                        put.set(number);
+                    }
+                    while put.get() < PUTS - 1 {
+                        // Among the oldest that are there, and the newest that are not.
+                        let key = (put.get() + KEYS - 49 - gets.get() as u32 % 4) % KEYS;
+                        gets.set(gets.get() + 1);
+                        let found = client.get(&key.to_le_bytes(), <[u8]>::to_vec).await.unwrap();
+                        let Some(found) = found else { continue };
+                        let first = u32::from_le_bytes(found[..4].try_into().unwrap());
+                        assert!(first % KEYS == key && found == first.to_le_bytes().repeat(BYTES / 4));
+                    }
+                }
+            };
+            client.block_on(interleave_async(2, [true, false].map(lane), |_, ()| ()));
+            client.messages().0 - 2 * (u64::from(PUTS) + gets.get())
+        });
+        asked_again += outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")).value;
+    }
+    assert!(asked_again > 10, "{asked_again} messages of gets that were asked again");
+}
+
+/// What does not travel in datagrams as short as those of this NIC is refused by the limit, when it can be known.
+#[test]
+fn what_short_datagrams_do_not_carry_is_refused_by_its_limit() {
+    let nic = NicModel { datagram_bytes_max: 1024, ..NicModel::default() };
+    let outcome = simulate(SimulationConfig { nic, ..SimulationConfig::default() }, || {
+        let pair = Pair { request: Way::UD_SEND, reply: Way::UD_SEND };
+        let inline = Design::combine(Index::HopscotchInline, Locus::Server, pair).unwrap();
+        let config = ServerConfig { design: inline, slot_bytes: 1024, ..small("herd-ud") };
+        let refused = Server::start(&SimNic::open(), config.clone()).err().expect("slots that are too long");
+        assert!(refused.to_string().contains("--slot-bytes"), "{refused}");
+        drop(Server::start(&SimNic::open(), ServerConfig { slot_bytes: 512, ..config }).unwrap());
+
+        let _server = serve("herd-ud");
+        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        // What names a value's place takes 20 bytes beside the key.
+        for (bytes, fits) in [(972, true), (973, false), (1024, false)] {
+            let put = client.block_on(client.put(&vec![7; bytes], &[1; 100]));
+            assert_eq!(put.is_ok(), fits, "a key of {bytes} bytes: {put:?}");
+            let refused = put.err().map_or_else(String::new, |error| error.to_string());
+            assert_eq!(refused.contains("limit of 972"), !fits, "{refused}");
+        }
+        assert!(
+            client.block_on(client.get(&[7; 972], |value| assert_eq!(value, [1; 100]))).unwrap().is_some()
+        );
+        assert!(client.block_on(client.get(&[7; 992], |_| ())).unwrap().is_none());
+        let refused = client.block_on(client.get(&[7; 993], |_| ())).unwrap_err().to_string();
+        assert!(refused.contains("limit of 992"), "{refused}");
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
 }

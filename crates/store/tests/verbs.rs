@@ -14,8 +14,12 @@ fn address() -> Address {
     Address::Sim("server".into())
 }
 
-/// Runs a world of so many gets and puts, one after the other.
-fn world(design: &'static Design, gets: usize, puts: usize) -> SimulationCounters {
+/// A value that fits a message, and one that does not.
+const SHORT: usize = 5;
+const LONG: usize = 100_000;
+
+/// Runs a world of so many gets and puts of a value of this length, one after the other.
+fn world(design: &'static Design, gets: usize, puts: usize, bytes: usize) -> SimulationCounters {
     let outcome = simulate(SimulationConfig::default(), move || {
         let (ready, is_ready) = channel::channel();
         let _server = SimProcess::spawn("server", move || {
@@ -32,12 +36,13 @@ fn world(design: &'static Design, gets: usize, puts: usize) -> SimulationCounter
         });
         is_ready.receive().unwrap();
         let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
-        client.block_on(client.put(b"key", b"value")).unwrap();
+        client.block_on(client.put(b"key", &vec![0; bytes])).unwrap();
         for _ in 0..gets {
             assert!(client.block_on(client.get(b"key", |_| ())).unwrap().is_some());
         }
-        for _ in 0..puts {
-            client.block_on(client.put(b"key", b"value")).unwrap();
+        for number in 0..puts {
+            // One that was placed before does not pass for the next.
+            client.block_on(client.put(b"key", &vec![number as u8 + 1; bytes])).unwrap();
         }
     });
     outcome.unwrap_or_else(|error| panic!("{}: {error}", design.name)).counters
@@ -71,18 +76,29 @@ struct Sent {
     before: SimulationCounters,
     after: SimulationCounters,
     left: u64,
+    /// The WRITEs of long values that were taken.
+    values: u64,
 }
 
 impl Sent {
     fn new(before: SimulationCounters, after: SimulationCounters) -> Self {
         let left = after.sent_in_all() - before.sent_in_all();
-        Self { before, after, left }
+        Self { before, after, left, values: 0 }
     }
 
     fn take(&mut self, transport: Transport, verb: SentVerb) -> u64 {
-        let count = self.after.sent(transport, verb) - self.before.sent(transport, verb);
+        let mut count = self.after.sent(transport, verb) - self.before.sent(transport, verb);
+        if (transport, verb) == (Transport::Rc, SentVerb::Write) {
+            count -= std::mem::take(&mut self.values);
+        }
         self.left -= count;
         count
+    }
+
+    /// Takes the WRITEs of so many long values, whatever other WRITEs there are.
+    fn take_values(&mut self, count: u64) {
+        self.values = count;
+        self.left -= count;
     }
 }
 
@@ -102,11 +118,11 @@ fn reads_per_get(design: &Design) -> u64 {
 fn takes_its_verbs(design: &'static Design) {
     const COUNT: usize = 50;
     let (name, pair, count) = (design.name, design.pair(), COUNT as u64);
-    let before = || world(design, 0, 0);
-    let mut puts = Sent::new(before(), world(design, 0, COUNT));
+    let before = || world(design, 0, 0, SHORT);
+    let mut puts = Sent::new(before(), world(design, 0, COUNT, SHORT));
     take_calls(&mut puts, pair, count, &format!("{name}, puts"));
     assert_eq!(puts.left, 0, "{name}: puts took other verbs");
-    let mut gets = Sent::new(before(), world(design, COUNT, 0));
+    let mut gets = Sent::new(before(), world(design, COUNT, 0, SHORT));
     if design.reads == Locus::Server {
         take_calls(&mut gets, pair, count, &format!("{name}, gets"));
     } else {
@@ -115,6 +131,42 @@ fn takes_its_verbs(design: &'static Design) {
         assert_eq!(reads, reads_per_get(design) * count + directory_entry, "{name}: READs for {count} gets");
     }
     assert_eq!(gets.left, 0, "{name}: gets took other verbs");
+}
+
+/// A long value is WRITten over RC before its request, whatever way that goes, and READ where no reply holds it.
+fn takes_its_verbs_for_long_values(design: &'static Design) {
+    const COUNT: usize = 20;
+    let (name, pair, count) = (design.name, design.pair(), COUNT as u64);
+    let before = || world(design, 0, 0, LONG);
+    let mut puts = Sent::new(before(), world(design, 0, COUNT, LONG));
+    puts.take_values(count);
+    take_calls(&mut puts, pair, count, &format!("{name}, long puts"));
+    assert_eq!(puts.left, 0, "{name}: long puts took other verbs");
+    let mut gets = Sent::new(before(), world(design, COUNT, 0, LONG));
+    let reads = gets.take(Transport::Rc, SentVerb::Read);
+    if design.reads == Locus::Client {
+        assert_eq!(reads, reads_per_get(design) * count + 1, "{name}: READs for {count} long gets");
+    } else if pair.reply == Way::RC_READ {
+        assert!(reads >= 2 * count, "{name}: {reads} READs for {count} long gets and their replies");
+        assert_eq!(gets.take(pair.request.transport, verb(pair.request)), count, "{name}: requests");
+    } else {
+        assert_eq!(reads, count, "{name}: READs for {count} long gets");
+        take_calls(&mut gets, pair, count, &format!("{name}, long gets"));
+    }
+    assert_eq!(gets.left, 0, "{name}: long gets took other verbs");
+}
+
+#[test]
+fn every_design_that_holds_long_values_takes_the_same_verbs_for_them() {
+    let out_of_slots = |design: &&Design| design.index != Index::HopscotchInline;
+    DESIGNS.iter().filter(out_of_slots).for_each(takes_its_verbs_for_long_values);
+}
+
+#[test]
+fn every_pair_takes_the_same_verbs_for_long_values() {
+    for pair in Pair::all() {
+        takes_its_verbs_for_long_values(Design::combine(Index::Cuckoo, Locus::Server, pair).unwrap());
+    }
 }
 
 #[test]

@@ -45,11 +45,18 @@ pub struct NicModel {
     pub read_atomicity_bytes: usize,
     /// Whether a WRITE wakes who sleeps. A simulated core that polls memory does not: it sleeps until it is woken.
     pub writes_wake: bool,
+    /// The largest SEND over UD, in bytes: the MTU, from 256 to 4096.
+    pub datagram_bytes_max: usize,
 }
 
 impl Default for NicModel {
     fn default() -> Self {
-        Self { read_order: ReadOrder::Unordered, read_atomicity_bytes: 8, writes_wake: true }
+        Self {
+            read_order: ReadOrder::Unordered,
+            read_atomicity_bytes: 8,
+            writes_wake: true,
+            datagram_bytes_max: 4096,
+        }
     }
 }
 
@@ -65,7 +72,7 @@ impl NicModel {
             atomics: Atomicity::Global,
             inline_bytes_max: 1024,
             message_bytes_max: 1 << 20,
-            datagram_bytes_max: 4096,
+            datagram_bytes_max: self.datagram_bytes_max,
             transfer_bytes_max: 1 << 30,
             queue_depth_max: 16 << 10,
             completions_max: 64 << 10,
@@ -136,6 +143,8 @@ pub struct Adversary {
     pub breaks: f64,
     /// The pieces of a WRITE become visible in any order.
     pub scrambles_writes: bool,
+    /// A WRITE over RC is acknowledged before its pieces are visible; what follows on its queue pair still comes after them.
+    pub acknowledges_early: f64,
     /// How long peers still reach the memory of a process that was killed, in nanoseconds.
     pub outlives_ns: u64,
 }
@@ -154,6 +163,7 @@ impl Adversary {
             unready_ns: 0,
             breaks: 0.0,
             scrambles_writes: false,
+            acknowledges_early: 0.0,
             outlives_ns: 0,
         }
     }

@@ -6,7 +6,7 @@ use super::{
     model::Times,
     region::{Memory, Target},
     state::State,
-    transport::{Acknowledgement, Answer, Kind, Message, Readiness},
+    transport::{Acknowledgement, Answer, Kind, Left, Message, Readiness},
 };
 use crate::{
     Completion, Opcode, QueuePairState, ReceiverNotReady, Status, Transport,
@@ -248,13 +248,18 @@ impl State {
         let end = offset + bytes.len();
         let adversary = &self.config.adversary;
         let (spreads, scrambles) = (adversary.delay_ns > 0, adversary.scrambles_writes);
-        // Aligned words that are not written yet, the next one last.
-        let mut left = left.unwrap_or_else(|| {
-            let mut all: Vec<usize> = (offset / PIECE..end.div_ceil(PIECE)).rev().collect();
+        let Left { words: mut left, acknowledged } = left.unwrap_or_else(|| {
+            let mut words: Vec<usize> = (offset / PIECE..end.div_ceil(PIECE)).rev().collect();
             if scrambles {
-                (1..all.len()).for_each(|last| all.swap(last, self.chance.up_to(last as u64) as usize));
+                (1..words.len()).for_each(|last| words.swap(last, self.chance.up_to(last as u64) as usize));
             }
-            all
+            let plain = transport == Transport::Rc && immediate.is_none();
+            let acknowledged = plain && self.chance.happens(self.config.adversary.acknowledges_early);
+            if acknowledged {
+                self.counters.acknowledged_early += 1;
+                self.answer(number, from, sequence, Answer::success());
+            }
+            Left { words, acknowledged }
         });
         let count = if spreads { 1 + self.chance.up_to(left.len() as u64) as usize } else { left.len() };
         for _ in 0..count.min(left.len()) {
@@ -271,7 +276,8 @@ impl State {
         let pair = self.pair(number).expect("it carries this out");
         if !left.is_empty() {
             pair.writing = true;
-            let kind = Kind::Write { target, bytes, immediate, left: Some(left) };
+            let left = Some(Left { words: left, acknowledged });
+            let kind = Kind::Write { target, bytes, immediate, left };
             pair.inbound.push_front(Message { from, sequence, transport, secret, kind });
             let ns = 1 + self.delay_ns();
             return self.after(ns, Event::WriteGoesOn { at: number });
@@ -281,7 +287,9 @@ impl State {
         {
             self.announce(number, receive.id, Opcode::ReceiveWrite, bytes.len(), Some(immediate));
         }
-        self.finish(number, transport, from, sequence, Answer::success());
+        if !acknowledged {
+            self.finish(number, transport, from, sequence, Answer::success());
+        }
     }
 
     pub(crate) fn write_goes_on(&mut self, number: u32) {

@@ -61,6 +61,8 @@ pub struct SimulationCounters {
     pub unready: u64,
     /// Messages over UD that overtook others.
     pub overtook: u64,
+    /// WRITEs that were acknowledged before they were visible.
+    pub acknowledged_early: u64,
     /// Queue pairs that chance broke.
     pub broken: u64,
     /// Requests that left, by transport and verb.

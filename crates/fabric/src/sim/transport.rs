@@ -111,10 +111,19 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) enum Kind {
     Read { target: Target, bytes: usize },
-    Write { target: Target, bytes: Box<[u8]>, immediate: Option<u32>, left: Option<Vec<usize>> },
+    Write { target: Target, bytes: Box<[u8]>, immediate: Option<u32>, left: Option<Left> },
     Send { bytes: Box<[u8]>, immediate: Option<u32> },
     CompareSwap { target: Target, expected: u64, desired: u64 },
     FetchAdd { target: Target, add: u64 },
+}
+
+/// What is left to do of a WRITE that was begun.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// Aligned words that are not written yet, the next one last.
+    pub(super) words: Vec<usize>,
+    /// Whether it was acknowledged.
+    pub(super) acknowledged: bool,
 }
 
 impl Kind {

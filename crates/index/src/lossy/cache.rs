@@ -88,6 +88,8 @@ impl Cache {
 }
 
 impl<R: Region> Shard<R> for Cache {
+    const CHECKSUMS: bool = false;
+
     fn get_batch<'m>(
         &'m self,
         owner: &'m Owner<R>,

@@ -11,12 +11,9 @@ use crate::{
     Answer, Counters, Extent, Found, Key, LANES, LookupError, Owner, Wanted, counters::count, record::Record,
 };
 use locus_fabric::{Prefetches, Region};
-use locus_memory::{Memory, Pointer, checksum};
+use locus_memory::{Memory, Pointer};
 use locus_runtime::mistakes::{Mistake, planted};
 use std::ops::Deref;
-
-/// Longer records come with a checksum over them, for who is to READ them.
-const CHECKSUM_BYTES_MIN: usize = 4 << 10;
 
 /// An item that may be a key's.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +57,7 @@ impl Item {
                 if its == key.bytes() || planted(Mistake::NoItemKey) =>
             {
                 let length = value.end.next_multiple_of(Pointer::UNIT);
-                let sum = if length >= CHECKSUM_BYTES_MIN { checksum(&bytes[..length]) } else { 0 };
-                let extent = Extent { at: self.at, bytes: length, checksum: sum };
+                let extent = Extent { at: self.at, bytes: length, checksum: 0 };
                 Some(Found { bytes, extent, value, version })
             }
             _ => {

@@ -3,8 +3,12 @@
 use crate::fixture::{
     Fixture, SESSION, WINDOW, config, finish, once, pair, pends, read, until, whole, write,
 };
-use locus_fabric::{Access, Link, Nic, PagePolicy, Region};
-use locus_rpc::{Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, PARTS_MAX, RpcError, Staging};
+use locus_fabric::{Access, Link, Nic, PagePolicy, QueuePair, QueuePairConfig, Region, shm::ShmNic};
+use locus_memory::checksum;
+use locus_rpc::{
+    Ahead, Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, Incoming, KEY_BYTES_MAX, PARTS_MAX, RpcError,
+    Staging,
+};
 use std::pin::pin;
 
 on_every_pair! {
@@ -16,6 +20,8 @@ on_every_pair! {
     channels_of_one_hub_get_their_own_replies,
     sizes_over_the_limit_are_refused_before_anything_is_sent,
     long_values_lie_in_the_staging_region_when_their_request_arrives,
+    a_request_whose_value_cannot_go_ahead_is_not_sent,
+    a_repeated_request_finds_its_own_value,
 }
 
 fn every_field_and_byte_arrives_both_ways() {
@@ -142,28 +148,60 @@ fn sizes_over_the_limit_are_refused_before_anything_is_sent() {
     assert!(matches!(result, Err(RpcError::TooLarge { what: "key", .. })), "{result:?}");
     let long_value = vec![0; INLINE_VALUE_BYTES_MAX + 1];
     let result = finish(pin!(whole(&channel, write(b"k", &long_value))));
+    assert!(matches!(result, Err(RpcError::NoStaging)), "{result:?}");
     if pair().request.is_lossy() {
-        let limit = INLINE_VALUE_BYTES_MAX;
-        let refused =
-            matches!(result, Err(RpcError::TooLarge { what: "value", limit: at, .. }) if at == limit);
-        assert!(refused, "{result:?}");
-    } else {
+        // One that no value can go ahead to is none for such requests.
+        let staging = staging(&fixture, false);
+        channel.set_staging(staging.client);
+        let result = finish(pin!(whole(&channel, write(b"k", &long_value))));
         assert!(matches!(result, Err(RpcError::NoStaging)), "{result:?}");
     }
     assert_eq!(channel.counters().requests, 0);
 }
 
+const PLACE: usize = 1 << 20;
+
+/// Both sides of a staging area of two places.
+struct BothStagings {
+    client: Staging<ShmNic>,
+    region: <ShmNic as Nic>::Region,
+    /// Where values that go ahead arrive.
+    passive: Option<(<ShmNic as Nic>::CompletionQueue, <ShmNic as Nic>::QueuePair)>,
+}
+
+fn staging(fixture: &Fixture, ahead: bool) -> BothStagings {
+    let Fixture { nic, client_link, server_link, hub, .. } = fixture;
+    let region = nic.register(2 * PLACE, Access::RemoteWrite, PagePolicy::Base).unwrap();
+    let remote = client_link.import(server_link.grant(&region).unwrap()).unwrap();
+    let mut ahead = ahead.then(|| Ahead::new(hub, client_link).unwrap());
+    let passive = ahead.as_mut().map(|ahead| {
+        let queue = nic.create_completion_queue(16).unwrap();
+        let config = QueuePairConfig { send_depth: 1, receive_depth: 1, ..QueuePairConfig::default() };
+        let mut pair = nic.create_queue_pair(server_link, &config, &queue, &queue).unwrap();
+        ahead.connect(pair.facts(server_link).unwrap()).unwrap();
+        pair.connect(ahead.facts(client_link).unwrap()).unwrap();
+        (queue, pair)
+    });
+    BothStagings { client: Staging::new(nic, remote, PLACE, ahead).unwrap(), region, passive }
+}
+
+/// The value of a request, copied out of the staging area.
+fn staged_value(request: &Incoming, region: &<ShmNic as Nic>::Region) -> Vec<u8> {
+    let staged = request.staged().expect("a staged value");
+    assert!(request.value().is_empty());
+    let mut arrived = vec![0; staged.bytes as usize];
+    region.copy_out(staged.offset as usize, &mut arrived);
+    // On this NIC what comes over the queue pair of the request needs none.
+    let checksum = pair().request.is_lossy().then(|| checksum(&arrived));
+    assert_eq!(staged.checksum, checksum);
+    arrived
+}
+
 fn long_values_lie_in_the_staging_region_when_their_request_arrives() {
-    const PLACE: usize = 1 << 20;
-    if pair().request.is_lossy() {
-        // Refused, see above.
-        return;
-    }
     let mut fixture = Fixture::new();
     let channel = fixture.channel(config(), SESSION);
-    let region = fixture.nic.register(2 * PLACE, Access::RemoteWrite, PagePolicy::Base).unwrap();
-    let remote = fixture.client_link.import(fixture.server_link.grant(&region).unwrap()).unwrap();
-    channel.set_staging(Staging::new(&fixture.nic, remote, PLACE).unwrap());
+    let BothStagings { client, region, passive: _passive } = staging(&fixture, pair().request.is_lossy());
+    channel.set_staging(client);
     let value = |seed: usize, bytes: usize| (0..bytes).map(|at| (at * seed) as u8).collect::<Vec<u8>>();
     let (one, two, three) = (value(3, PLACE), value(5, INLINE_VALUE_BYTES_MAX + 1), value(7, 100_001));
     let mut first = pin!(whole(&channel, write(b"one", &one)));
@@ -176,11 +214,7 @@ fn long_values_lie_in_the_staging_region_when_their_request_arrives() {
     let mut requests = fixture.requests(2);
     pends(third.as_mut());
     for (request, value) in requests.drain(..).zip([&one, &two]) {
-        let staged = request.staged().expect("a staged value");
-        let mut arrived = vec![0; staged.bytes as usize];
-        region.copy_out(staged.offset as usize, &mut arrived);
-        assert!(arrived == *value, "the value of {:?}", request.key());
-        assert!(request.value().is_empty());
+        assert!(staged_value(&request, &region) == *value, "the value of {:?}", request.key());
         fixture.echo(&request);
     }
     assert!(finish(first).is_ok());
@@ -189,11 +223,61 @@ fn long_values_lie_in_the_staging_region_when_their_request_arrives() {
         channel.counters().requests == 3
     });
     let requests = fixture.requests(1);
-    let staged = requests[0].staged().expect("a staged value");
-    let mut arrived = vec![0; staged.bytes as usize];
-    region.copy_out(staged.offset as usize, &mut arrived);
-    assert!(arrived == three);
+    assert!(staged_value(&requests[0], &region) == three);
     let too_long = vec![0; PLACE + 1];
     let result = finish(pin!(whole(&channel, write(b"k", &too_long))));
     assert!(matches!(result, Err(RpcError::TooLarge { what: "value", limit: PLACE, .. })), "{result:?}");
+}
+
+/// The queue pair for values takes none: the server is lost, in place of a request that names what never came.
+fn a_request_whose_value_cannot_go_ahead_is_not_sent() {
+    if !pair().request.is_lossy() {
+        return;
+    }
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let BothStagings { region, .. } = staging(&fixture, false);
+    let remote = fixture.client_link.import(fixture.server_link.grant(&region).unwrap()).unwrap();
+    let unconnected = Ahead::new(&fixture.hub, &fixture.client_link).unwrap();
+    channel.set_staging(Staging::new(&fixture.nic, remote, PLACE, Some(unconnected)).unwrap());
+    let value = vec![7; 100_000];
+    let result = finish(pin!(whole(&channel, write(b"key", &value))));
+    assert!(matches!(result, Err(RpcError::ServerLost { .. })), "{result:?}");
+    assert_eq!(channel.counters().requests, 0);
+}
+
+/// However often it is sent, and although its caller is gone: its place is nobody else's before it is answered.
+fn a_repeated_request_finds_its_own_value() {
+    if !pair().request.is_lossy() {
+        return;
+    }
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(config(), SESSION);
+    let BothStagings { client, region, passive: _passive } = staging(&fixture, true);
+    channel.set_staging(client);
+    let values = [[1; 9000], [2; 9000], [3; 9000]];
+    let mut first = Box::pin(whole(&channel, write(b"0", &values[0])));
+    assert!(once(first.as_mut()).is_pending());
+    drop(first);
+    let mut second = pin!(whole(&channel, write(b"1", &values[1])));
+    assert!(once(second.as_mut()).is_pending());
+    let mut third = pin!(whole(&channel, write(b"2", &values[2])));
+    // Polling repeats what is not answered.
+    until(|| {
+        assert!(once(second.as_mut()).is_pending() && once(third.as_mut()).is_pending());
+        channel.counters().repeated >= 4
+    });
+    assert_eq!(channel.counters().requests, 2);
+    let requests = fixture.requests(2);
+    for (request, value) in requests.iter().zip(&values) {
+        assert_eq!(staged_value(request, &region), value);
+        fixture.echo(request);
+    }
+    assert!(finish(second).is_ok());
+    until(|| {
+        assert!(once(third.as_mut()).is_pending());
+        channel.counters().requests == 3
+    });
+    let requests = fixture.requests(1);
+    assert_eq!(staged_value(&requests[0], &region), values[2]);
 }

@@ -100,13 +100,11 @@ impl Scenario {
         Design::find(self.design).expect("a design")
     }
 
-    /// The longest value that fits a slot with the longest key, where values are in slots, or one message with it, where a
-    /// part of a longer put could be lost, or twice a small log with it.
+    /// The longest value that fits a slot with the longest key, where values are in slots, or twice a small log with it.
     fn value_bytes_max(&self, is_small: bool) -> usize {
-        match self.row() {
+        match self.row().index {
             _ if is_small => SMALL_VALUE_BYTES_MAX,
-            Design { index: Index::HopscotchInline, .. } => 80,
-            Design { request, .. } if request.is_lossy() => 2000,
+            Index::HopscotchInline => 80,
             _ => usize::MAX,
         }
     }
@@ -129,6 +127,7 @@ impl Scenario {
         let is_small = self.row().index.forgets() && of_cache.up_to(1) == 0;
         let nic = NicModel {
             writes_wake: one_of_pair(&[0, 1, 1]) == 1,
+            datagram_bytes_max: one_of_pair(&[1024, 4096]) as usize,
             read_order: if one_of(&[0, 1]) == 0 { ReadOrder::Increasing } else { ReadOrder::Unordered },
             read_atomicity_bytes: one_of(&[8, 8, 64]) as usize,
         };
@@ -146,7 +145,15 @@ impl Scenario {
             // These are of UC and UD alone.
             loses: if pair.is_lossy() { one_of_pair(&[0, 10, 300]) as f64 / 1000.0 } else { 0.0 },
             reorders: one_of_pair(&[0, 1]) == 1,
+            // Only such pairs send a value over one queue pair and its request over another.
+            acknowledges_early: if pair.request.is_lossy() {
+                one_of_pair(&[0, 50]) as f64 / 100.0
+            } else {
+                0.0
+            },
         };
+        // Values that go ahead of their requests are a protocol of their own.
+        let goes_ahead = if pair.request.is_lossy() { one_of_pair(&[0, 12_000]) } else { 0 };
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
         Circumstances {
@@ -159,7 +166,8 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
-            value_bytes: (one_of(&[40, 40, 200, 6000]) as usize).min(self.value_bytes_max(is_small)),
+            value_bytes: (one_of(&[40, 40, 200, 6000]).max(goes_ahead) as usize)
+                .min(self.value_bytes_max(is_small)),
             mixes_reads: one_of(&[0, 0, 1]) == 1,
             cache_bytes: is_small.then(|| small_cache_bytes(self.row().index)),
             kills_client: (fault == 1).then_some(after),

@@ -202,6 +202,7 @@ pub fn run(scenario: &Scenario) -> Result<Run, Failure> {
     tally.add("receivers_not_ready", counters.unready);
     tally.add("lost_messages", counters.lost);
     tally.add("messages_that_overtook", counters.overtook);
+    tally.add("writes_acknowledged_early", counters.acknowledged_early);
     Ok(Run { tally, history, virtual_ns: outcome.virtual_ns })
 }
 

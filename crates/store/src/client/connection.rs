@@ -16,7 +16,7 @@ use locus_index::{
     hopscotch::Shape,
 };
 use locus_memory::{RegionId, Remote, RemoteConfig};
-use locus_rpc::{Channel, ChannelConfig, ChannelCounters, Greeting, Hub, Pair, Staging};
+use locus_rpc::{Ahead, Channel, ChannelConfig, ChannelCounters, Greeting, Hub, Pair, Staging};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     rc::Rc,
@@ -213,16 +213,29 @@ impl<N: Nic> Connection<N> {
         let staging = match self.staging.get() {
             Some(staging) => staging,
             None => {
-                let (answer, mut facts) = self.ask(&Ask::OpenStaging, Vec::new())?;
-                let (Answer::Staging { place_bytes }, Some(facts)) = (answer, facts.pop()) else {
-                    return Err(unexpected(&self.link));
-                };
-                let staging = Staging::new(self.hub.nic(), self.link.import(facts)?, place_bytes as usize)?;
+                let staging = self.open_staging()?;
                 self.staging.get_or_init(|| staging)
             }
         };
         channel.set_staging(staging.clone());
         Ok(())
+    }
+
+    /// Asks for a staging area. Values for requests over UC and UD go there ahead of these.
+    fn open_staging(&self) -> Result<Staging<N>, StoreError> {
+        let ahead = self.pair.request.is_lossy().then(|| Ahead::new(&self.hub, &self.link));
+        let mut ahead = ahead.transpose()?;
+        let ours: Result<Vec<Facts>, _> = ahead.iter().map(|ahead| ahead.facts(&self.link)).collect();
+        let (answer, theirs) = self.ask(&Ask::OpenStaging, ours?)?;
+        let mut theirs = theirs.into_iter();
+        let (Answer::Staging { place_bytes }, Some(region)) = (answer, theirs.next()) else {
+            return Err(unexpected(&self.link));
+        };
+        if let Some(ahead) = &mut ahead {
+            ahead.connect(theirs.next().ok_or_else(|| unexpected(&self.link))?)?;
+        }
+        let region = self.link.import(region)?;
+        Ok(Staging::new(self.hub.nic(), region, place_bytes as usize, ahead)?)
     }
 
     /// The server's statistics.

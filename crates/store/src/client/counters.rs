@@ -17,6 +17,8 @@ pub struct ClientCounters {
     pub region_updates: Cell<u64>,
     /// Connections made after the first.
     pub reconnects: Cell<u64>,
+    /// Long values that were placed at the server again, because their request came before them.
+    pub values_placed_again: Cell<u64>,
 }
 
 impl ClientCounters {
@@ -29,6 +31,7 @@ impl ClientCounters {
             ("stale_entries", self.stale_entries.get()),
             ("region_updates", self.region_updates.get()),
             ("reconnects", self.reconnects.get()),
+            ("values_placed_again", self.values_placed_again.get()),
         ]
     }
 }

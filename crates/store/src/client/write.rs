@@ -7,8 +7,20 @@ use crate::{
 };
 use locus_fabric::Nic;
 use locus_index::Key;
-use locus_rpc::{INLINE_VALUE_BYTES_MAX, Reply, Request};
+use locus_rpc::{Reply, Request};
 use std::{future::poll_fn, rc::Rc};
+
+/// How often a value is placed anew because its request came before it. That takes a NIC that acknowledges WRITEs early and
+/// delivers the request of another queue pair within that time.
+const PLACED_MAX: usize = 32;
+
+/// What became of a mutation.
+enum Outcome {
+    /// It was made: whether the key was present before, and the record's version.
+    Made(bool, u64),
+    /// Its request came before its value, and nothing was changed.
+    NotStaged,
+}
 
 impl<N: Nic> Client<N> {
     /// Stores a value under a key. Gives the version of the record.
@@ -56,19 +68,27 @@ impl<N: Nic> Client<N> {
         request: &Request<'_>,
     ) -> Result<(bool, u64), StoreError> {
         let channel = connection.channel(owner.core)?;
-        if request.value.len() > INLINE_VALUE_BYTES_MAX {
-            connection.provide_staging(channel)?;
+        for _ in 0..PLACED_MAX {
+            if channel.stages(request) {
+                connection.provide_staging(channel)?;
+            }
+            let (mut call, mut resumes) = (channel.begin(request)?, 0);
+            poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
+            match call.take(mutated)? {
+                Outcome::Made(present, version) => return Ok((present, version)),
+                // As that was this request's outcome, another one is no repetition.
+                Outcome::NotStaged => count(&self.counters.values_placed_again),
+            }
         }
-        let (mut call, mut resumes) = (channel.begin(request)?, 0);
-        poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
-        call.take(mutated)
+        Err(StoreError::NotStaged(PLACED_MAX))
     }
 }
 
-fn mutated(reply: &Reply<'_>) -> Result<(bool, u64), StoreError> {
+fn mutated(reply: &Reply<'_>) -> Result<Outcome, StoreError> {
     match Status::from_byte(reply.status) {
-        Some(Status::Present) => Ok((true, reply.version)),
-        Some(Status::Absent) => Ok((false, reply.version)),
+        Some(Status::Present) => Ok(Outcome::Made(true, reply.version)),
+        Some(Status::Absent) => Ok(Outcome::Made(false, reply.version)),
+        Some(Status::NotStaged) => Ok(Outcome::NotStaged),
         Some(Status::OutOfMemory) => Err(StoreError::OutOfMemory),
         Some(Status::Collisions) => Err(StoreError::Collisions),
         _ => Err(super::bad_reply(reply.status)),

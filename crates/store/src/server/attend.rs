@@ -32,7 +32,8 @@ pub(super) struct Attendant<N: Nic> {
     shared: Arc<Shared<N>>,
     link: N::Link,
     client: u64,
-    /// The client's READs end here. Nobody polls these: a READ takes nothing of this side's CPU.
+    /// The client's READs end here, and the WRITEs of values that go ahead of their requests. Nobody polls these: such verbs
+    /// take nothing of this side's CPU.
     passive: Vec<(N::CompletionQueue, N::QueuePair)>,
     staging: Option<N::Region>,
     session: Option<SessionId>,
@@ -93,7 +94,7 @@ impl<N: Nic> Attendant<N> {
                     regions.iter().map(|(_, region)| self.link.grant(region)).collect::<Result<_, _>>()?;
                 Ok((Answer::Regions(regions.into_iter().map(|(id, _)| id).collect()), facts))
             }
-            Ask::OpenStaging => self.open_staging(),
+            Ask::OpenStaging => self.open_staging(facts),
             Ask::Statistics => {
                 let statistics = self.shared.snapshots.take(|| self.shared.statistics());
                 Ok((Answer::Statistics(statistics), Vec::new()))
@@ -159,6 +160,12 @@ impl<N: Nic> Attendant<N> {
         let (Some(facts), true) = (facts.pop(), self.passive.is_empty()) else {
             return Err(self.broken("it asked for a second queue pair for READs, or gave no facts"));
         };
+        let ours = self.open_passive(facts)?;
+        Ok((Answer::Reads, vec![ours]))
+    }
+
+    /// Connects a queue pair of the client with one that this side leaves alone. Gives the facts of that.
+    fn open_passive(&mut self, facts: Facts) -> Result<Facts, StoreError> {
         let nic = &self.shared.nic;
         let queue = nic.create_completion_queue(16)?;
         let config = QueuePairConfig { send_depth: 1, receive_depth: 1, ..QueuePairConfig::default() };
@@ -166,22 +173,25 @@ impl<N: Nic> Attendant<N> {
         let ours = pair.facts(&self.link)?;
         pair.connect(facts)?;
         self.passive.push((queue, pair));
-        Ok((Answer::Reads, vec![ours]))
+        Ok(ours)
     }
 
-    fn open_staging(&mut self) -> Result<(Answer, Vec<Facts>), StoreError> {
-        let place_bytes = self.shared.config.value_bytes_max.next_multiple_of(64).max(64);
-        if self.staging.is_none() {
-            let bytes = STAGING_SLOTS * place_bytes;
-            let region = self.shared.nic.register(bytes, Access::RemoteWrite, PagePolicy::Base)?;
-            for core in &self.shared.cores {
-                core.send(CoreJob::Staging { client: self.client, region: region.clone() });
-            }
-            self.staging = Some(region);
+    fn open_staging(&mut self, mut facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {
+        if self.staging.is_some() || self.passive.is_empty() {
+            return Err(
+                self.broken("it asked for a second staging area, or for one before it asked for READs")
+            );
         }
-        let region = self.staging.as_ref().expect("made above");
-        let facts = self.link.grant(region)?;
-        Ok((Answer::Staging { place_bytes: place_bytes as u32 }, vec![facts]))
+        let ahead = facts.pop().map(|facts| self.open_passive(facts)).transpose()?;
+        let place_bytes = self.shared.config.value_bytes_max.next_multiple_of(64).max(64);
+        let bytes = STAGING_SLOTS * place_bytes;
+        let region = self.shared.nic.register(bytes, Access::RemoteWrite, PagePolicy::Base)?;
+        for core in &self.shared.cores {
+            core.send(CoreJob::Staging { client: self.client, region: region.clone() });
+        }
+        let facts = [Some(self.link.grant(&region)?), ahead];
+        self.staging = Some(region);
+        Ok((Answer::Staging { place_bytes: place_bytes as u32 }, facts.into_iter().flatten().collect()))
     }
 
     fn open_echo(&mut self, writes: bool, facts: Vec<Facts>) -> Result<(Answer, Vec<Facts>), StoreError> {

@@ -17,10 +17,10 @@ use crate::{
 };
 use locus_fabric::{Facts, Link, Nic, Region, Work};
 use locus_index::{
-    Found, Key, LANES, MutationError, Owner, PartitionId, Wanted,
+    Found, Key, LANES, MutationError, Owner, PartitionId, Shard, Wanted,
     directory::{DIRECTORY_BYTES, Directory},
 };
-use locus_memory::{Arena, Purpose, RegionId};
+use locus_memory::{Arena, Purpose, RegionId, checksum};
 use locus_rpc::{
     Accepted, Answer, BATCH_MAX, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged,
 };
@@ -176,6 +176,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         let foundation = Foundation {
             config,
             regions: &setup.regions,
+            reply_value_bytes_max: requests.reply_value_bytes_max(),
             directory: Directory::new(directory_region, setup.incarnation),
             owns: &|partition| route.owns(partition),
         };
@@ -267,7 +268,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
             }
         }
         shard.get_batch(owner, &wanted[..batch.len()], |place, found| {
-            answer_get(requests, &batch[place], found);
+            answer_get::<N, S>(requests, &batch[place], found);
         });
     }
 
@@ -321,6 +322,9 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
                 if !copied && !self.copy_staged(request, &staged) {
                     return refused(Status::BadRequest);
                 }
+                if !copied && !self.is_all_there(&staged) {
+                    return refused(Status::NotStaged);
+                }
                 Mutation::Put { key: request.key(), value: &self.staged }
             }
             (Some(Opcode::Delete), None) => Mutation::Delete { key: request.key() },
@@ -363,6 +367,12 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         self.staged.resize(bytes, 0);
         region.copy_out(offset, &mut self.staged);
         true
+    }
+
+    /// Whether what was copied is the value, where its request may have come before it.
+    fn is_all_there(&self, staged: &Staged) -> bool {
+        let believed = planted(Mistake::NoStagedChecksum);
+        believed || staged.checksum.is_none_or(|expected| checksum(&self.staged) == expected)
     }
 
     fn housekeep(&mut self) {
@@ -462,20 +472,25 @@ fn refuse<N: Nic>(requests: &mut Requests<N>, request: &Incoming, status: Status
     requests.reply(request, &Answer { status: status as u8, ..Answer::default() }, &[]);
 }
 
-fn answer_get<N: Nic>(requests: &mut Requests<N>, request: &Incoming, found: Option<Found<&[u8]>>) {
-    let status = |status: Status| Answer { status: status as u8, ..Answer::default() };
+fn answer_get<N: Nic, S: Shard<N::Region>>(
+    requests: &mut Requests<N>,
+    request: &Incoming,
+    found: Option<Found<&[u8]>>,
+) {
     match found {
         _ if request.opcode() != Opcode::Get as u8 => refuse(requests, request, Status::BadRequest),
         None => refuse(requests, request, Status::Absent),
         Some(record) => {
-            let answer = Answer { version: record.version, ..status(Status::Present) };
+            let answer = |status: Status| Answer { status: status as u8, version: record.version };
             if record.value().len() <= requests.reply_value_bytes_max() {
-                requests.reply(request, &answer, &[record.value()]);
-            } else {
-                // For the client to READ.
-                let answer = Answer { version: record.version, ..status(Status::Pointer) };
-                requests.reply(request, &answer, &[&encode_extent(&record.extent)]);
+                return requests.reply(request, &answer(Status::Present), &[record.value()]);
             }
+            // For the client to READ, who finds by the checksum that it was overwritten meanwhile.
+            let mut extent = record.extent;
+            if !S::CHECKSUMS {
+                extent.checksum = checksum(&record.bytes[..extent.bytes]);
+            }
+            requests.reply(request, &answer(Status::Pointer), &[&encode_extent(&extent)]);
         }
     }
 }

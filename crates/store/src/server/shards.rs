@@ -25,6 +25,8 @@ const DIRECTORY_BYTES: usize = 2 << 20;
 pub(crate) struct Foundation<'a, N: Nic> {
     pub(crate) config: &'a ServerConfig,
     pub(crate) regions: &'a Regions<N>,
+    /// The longest value that a reply carries on this NIC, in bytes.
+    pub(crate) reply_value_bytes_max: usize,
     pub(crate) directory: Directory,
     /// Which partitions are the core's.
     pub(crate) owns: &'a dyn Fn(PartitionId) -> bool,
@@ -113,6 +115,16 @@ impl<N: Nic> Start<N> for hopscotch::Shard {
         let shape = foundation.config.shape().expect("the configuration was checked");
         let bytes = foundation.config.region_bytes;
         if shape.inline() {
+            // What lies in a slot has no pointer of its own, by which a client could READ it.
+            let (longest, limit) = (shape.pair_bytes_max() - 1, foundation.reply_value_bytes_max);
+            if longest > limit {
+                return Err(StoreError::Config(format!(
+                    "slots of {} bytes hold values to {longest} bytes, and a reply by {} carries {limit} on this NIC: \
+                     lower --slot-bytes, or let replies travel otherwise",
+                    shape.slot_bytes(),
+                    foundation.config.design.pair().reply,
+                )));
+            }
             foundation.add(owner, Purpose::Tables, bytes)?;
         } else {
             foundation.add(owner, Purpose::Tables, bytes / 4)?;
