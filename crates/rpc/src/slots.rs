@@ -17,7 +17,7 @@
 //! or, over UC, lost a part, and sends it again with another mark.
 
 use crate::{FrameError, sessions::stride};
-use locus_fabric::{FabricError, Nic, PagePolicy, Properties, Region};
+use locus_fabric::{FabricError, Nic, PagePolicy, Prefetch, Properties, Region};
 use locus_memory::checksum;
 use std::{cell::Cell, sync::atomic::Ordering};
 
@@ -284,7 +284,11 @@ impl<N: Nic> Arrivals<N> {
         }
         self.taken[slot].set(mark.0);
         self.tries.set(0);
-        self.next.set(if slot + 1 == self.taken.len() { 0 } else { slot + 1 });
+        let next = if slot + 1 == self.taken.len() { 0 } else { slot + 1 };
+        self.next.set(next);
+        // It is looked at soon, and comes while this frame is handled. Not those behind it: what their sender has yet to
+        // write would be taken from its cache.
+        Prefetch::of(self.region.words().as_ptr().cast(), 8 * self.layout.mark_word(next), 8).start();
         Look::Frame(mark.bytes())
     }
 
