@@ -1,21 +1,22 @@
 //! The server's end of all channels to one core: takes requests in batches, answers them, and drops clients that break
 //! the rules without anyone else noticing.
 
+mod arriving;
+mod incoming;
+mod replying;
+
 use crate::{
-    Greeting, Loss, Pair, ReplyHeader, RequestHeader, RpcError, ServerCounters, SessionId, SessionLimits,
-    Staged,
+    Greeting, Loss, Pair, RpcError, ServerCounters, SessionId, SessionLimits,
     doorbell::Doorbell,
-    end::{Datagrams, End, Received, promise},
-    frame::{REQUEST_BUFFER_BYTES, REQUEST_HEADER_BYTES},
-    inbox::{Message, Spare},
-    outbox::Sent,
-    sessions::{Kept, Slots, Verdict},
-    slots::{Layout, Look},
-    tag::{self, Kind, Tag},
+    end::{Datagrams, End, promise},
+    inbox::Spare,
+    sessions::{Kept, Slots},
+    slots::Layout,
+    tag::Tag,
 };
-use locus_fabric::{Completion, CompletionQueue, FabricError, Facts, Nic, PostError, Status, Work};
-use locus_runtime::Park;
-use std::{cell::Cell, collections::VecDeque, sync::Arc, time::Duration};
+pub use incoming::Incoming;
+use locus_fabric::{Completion, FabricError, Facts, Nic};
+use std::{cell::Cell, collections::VecDeque};
 
 /// The limits of a server core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,68 +64,6 @@ pub struct Dropped {
     pub session: SessionId,
     /// Why.
     pub cause: Loss,
-}
-
-/// A request that arrived, checked; its bytes stay where they are until it is dropped.
-pub struct Incoming {
-    message: Message,
-    header: RequestHeader,
-    channel: ChannelId,
-    session: SessionId,
-}
-
-impl Incoming {
-    /// What to do.
-    pub fn opcode(&self) -> u8 {
-        self.header.opcode
-    }
-
-    /// Whether it is executed at most once.
-    pub fn mutates(&self) -> bool {
-        self.header.mutates
-    }
-
-    /// The partition of the key, as the client says.
-    pub fn partition(&self) -> u16 {
-        self.header.partition
-    }
-
-    /// The epoch of the partition map that the client uses.
-    pub fn map_epoch(&self) -> u32 {
-        self.header.map_epoch
-    }
-
-    /// The key.
-    #[inline]
-    pub fn key(&self) -> &[u8] {
-        &self.message[REQUEST_HEADER_BYTES..][..usize::from(self.header.key_bytes)]
-    }
-
-    /// The value, if it is in the frame; empty if it is staged.
-    #[inline]
-    pub fn value(&self) -> &[u8] {
-        if self.header.staged { &[] } else { self.body() }
-    }
-
-    /// Where the value is in the client's staging region, if it is there. What it says is yet to be checked against that
-    /// region.
-    pub fn staged(&self) -> Option<Staged> {
-        if self.header.staged { Staged::parse(self.body()).ok() } else { None }
-    }
-
-    /// Where it came from.
-    pub fn channel(&self) -> ChannelId {
-        self.channel
-    }
-
-    /// Whose it is.
-    pub fn session(&self) -> SessionId {
-        self.session
-    }
-
-    fn body(&self) -> &[u8] {
-        &self.message[REQUEST_HEADER_BYTES + usize::from(self.header.key_bytes)..]
-    }
 }
 
 /// The answer to a request; the value is given in parts beside it.
@@ -177,8 +116,9 @@ pub struct Server<N: Nic> {
     /// How often one client's slots were all looked at, and one in how many polls without requests does so.
     around: usize,
     around_every: u32,
-    /// Whether the next poll looks at the completion queue in any case: the core has slept, or a send queue is half full.
+    /// Whether the next poll looks at the completion queue in any case, and whether the core has slept before it.
     sweeps: Cell<bool>,
+    slept: Cell<bool>,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
     doorbell: Doorbell,
@@ -194,12 +134,8 @@ pub struct Server<N: Nic> {
 
 /// The most requests that one poll gives.
 pub const BATCH_MAX: usize = 32;
-/// How many clients' slots one poll looks at. A look is one load, of a line that is cached until its client writes.
-const LOOKS_MAX: usize = 256;
 /// Among polls for WRITten requests, one in so many looks at the completion queue, too.
 const QUEUE_EVERY: u32 = 16;
-/// Among polls that find no WRITten request, one in at most so many looks for some behind a gap.
-const AROUND_EVERY_MAX: u32 = 16;
 
 /// The most parts of a reply's value.
 pub const PARTS_MAX: usize = 7;
@@ -232,6 +168,7 @@ impl<N: Nic> Server<N> {
             around: 0,
             around_every: 1,
             sweeps: Cell::new(false),
+            slept: Cell::new(false),
             touched: Vec::with_capacity(config.channels_max),
             doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),
@@ -345,6 +282,11 @@ impl<N: Nic> Server<N> {
         if !self.backlogged.is_empty() {
             self.retry_backlogs();
         }
+        if self.slept.take() {
+            // Whatever woke it, wherever it is.
+            self.around_every = 1;
+            self.sweeps.set(true);
+        }
         let before = into.len();
         let mut found = !self.silent.is_empty() && self.look(into);
         // Where requests raise no completion, others are seldom there and never urgent.
@@ -356,134 +298,6 @@ impl<N: Nic> Server<N> {
             self.flush();
         }
         into.len() - before
-    }
-
-    /// Handles what has completed, and says whether there was anything.
-    #[inline]
-    fn sweep(&mut self, into: &mut Vec<Incoming>) -> bool {
-        let count = self.queue.poll(&mut self.completions);
-        if count > 0 {
-            let completions = std::mem::take(&mut self.completions);
-            completions[..count].iter().for_each(|completion| self.complete(completion, into));
-            self.completions = completions;
-        }
-        count > 0
-    }
-
-    /// Looks for requests that were WRITten: of each client in turn at the slot where the next one is expected (Kalia
-    /// §4.2). A poll takes a batch at most and looks at [`LOOKS_MAX`] clients, and the next poll goes on there; so a client
-    /// waits for its turn no longer than the others take for a batch. Now and then, when there is nothing, one client's
-    /// slots are all looked at: requests that were lost or given up leave a gap, and repeated ones come behind.
-    #[inline]
-    fn look(&mut self, into: &mut Vec<Incoming>) -> bool {
-        let before = into.len();
-        self.looks = self.looks.wrapping_add(1);
-        if self.look_around.take() {
-            for index in 0..self.silent.len() {
-                self.look_at(index, true, into);
-            }
-        }
-        for _ in 0..self.silent.len().min(LOOKS_MAX) {
-            if self.cursor >= self.silent.len() {
-                self.cursor = 0;
-            }
-            self.look_at(self.cursor, false, into);
-            self.cursor += 1;
-            if into.len() - before >= BATCH_MAX {
-                return true;
-            }
-        }
-        if self.looks.is_multiple_of(if into.len() == before { self.around_every } else { QUEUE_EVERY }) {
-            self.look_around_one(into);
-        }
-        into.len() > before
-    }
-
-    /// Looks at all slots of the next client in turn. As long as there is something behind a gap, gaps are looked for more
-    /// often.
-    fn look_around_one(&mut self, into: &mut Vec<Incoming>) {
-        if self.silent.is_empty() {
-            return;
-        }
-        let before = into.len();
-        self.around = self.around.wrapping_add(1);
-        self.look_at(self.around % self.silent.len(), true, into);
-        self.around_every =
-            if into.len() > before { 1 } else { (2 * self.around_every).min(AROUND_EVERY_MAX) };
-    }
-
-    /// Takes requests of one client whose requests raise no completion, as many as there are and fit a batch.
-    #[inline]
-    fn look_at(&mut self, index: usize, around: bool, into: &mut Vec<Incoming>) {
-        let Some(&place) = self.silent.get(index) else { return };
-        let place = usize::from(place);
-        for _ in 0..BATCH_MAX {
-            let Some(Some(connection)) = self.connections.get(place) else { return };
-            let Some(arrivals) = &connection.end.arrivals else { return };
-            if !(if around { arrivals.has_any() } else { arrivals.expects() }) {
-                return;
-            }
-            let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-            let look = if around {
-                arrivals.look_around(&mut message.buffer)
-            } else {
-                arrivals.look_ahead(&mut message.buffer)
-            };
-            let taken = match look {
-                Look::Nothing => return,
-                Look::Frame(bytes) => {
-                    message.bytes = bytes;
-                    self.take_in(place, message, into)
-                }
-                Look::Broken(error) => Err(Loss::Malformed(error)),
-            };
-            if let Err(cause) = taken {
-                return self.drop_connection(place as u16, cause);
-            }
-            if into.len() >= BATCH_MAX {
-                return;
-            }
-        }
-    }
-
-    /// Answers a request. `parts` (at most [`PARTS_MAX`], together at most [`Server::reply_value_bytes_max`]) are the
-    /// value. Nothing is sent before [`Server::flush`] or the next poll. A mutation's outcome is remembered even if its
-    /// client is gone.
-    ///
-    /// # Panics
-    /// When the parts are too many or too long: a bug of the caller.
-    #[inline]
-    pub fn reply(&mut self, request: &Incoming, answer: &Answer, parts: &[&[u8]]) {
-        let place = usize::from(request.channel.place);
-        let connection = match self.connections.get_mut(place) {
-            Some(Some(connection)) if connection.id == request.channel => connection,
-            _ => match self.settle(request, answer) {
-                Some(connection) => connection,
-                None => return,
-            },
-        };
-        if request.mutates() {
-            connection.slots.executed(request.header.sequence, answer.status, answer.version);
-        }
-        let place = connection.id.place;
-        N::charge(Work::Reply(parts.iter().map(|part| part.len()).sum()));
-        self.post(place, request.header.sequence, answer, parts);
-    }
-
-    /// Starts all replies that were posted: one doorbell per channel and batch.
-    #[inline]
-    pub fn flush(&mut self) {
-        self.doorbell.rang();
-        if let Some(Err(error)) = self.datagrams.as_mut().map(|datagrams| datagrams.outbox.ring()) {
-            self.lose_datagrams(Loss::Refused(error));
-        }
-        while let Some(place) = self.touched.pop() {
-            let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
-            connection.touched = false;
-            if let Err(error) = connection.end.ring() {
-                self.drop_connection(place, Loss::Refused(error));
-            }
-        }
     }
 
     /// The free place that a new connection takes, if the limits allow one.
@@ -576,82 +390,6 @@ impl<N: Nic> Server<N> {
         self.touched.retain(|other| *other != place);
     }
 
-    #[inline]
-    fn complete(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
-        let place = tag::owner(completion.id);
-        let Some(Some(connection)) = self.connections.get_mut(place) else {
-            return self.complete_datagram(completion, into);
-        };
-        // Of a queue pair that is gone.
-        if !connection.tag.owns(completion.id) {
-            return;
-        }
-        if completion.status != Status::Success {
-            return self.drop_connection(place as u16, Loss::of(completion.status));
-        }
-        match (tag::kind(completion.id), &mut connection.end.connected) {
-            (Kind::Send(number), Some(outbox)) => outbox.completed(number),
-            (Kind::Receive(slot), _) => {
-                if let Err(cause) = self.receive(place, slot, completion, into) {
-                    self.drop_connection(place as u16, cause);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes what a RECV of a client's queue pair was consumed for.
-    #[inline]
-    fn receive(
-        &mut self,
-        place: usize,
-        slot: u32,
-        completion: &Completion,
-        into: &mut Vec<Incoming>,
-    ) -> Result<(), Loss> {
-        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
-        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-        match connection.end.receive(slot, completion, &mut message.buffer)? {
-            Received::Frame(bytes) => message.bytes = bytes,
-            Received::Woken => {
-                self.counters.woken += 1;
-                return Ok(());
-            }
-        }
-        self.take_in(place, message, into)
-    }
-
-    /// A completion of the UD queue pair, or of a channel that is gone. Nobody is dropped for a datagram that makes no sense,
-    /// unless its token says who sent it.
-    #[cold]
-    fn complete_datagram(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
-        let Some(datagrams) = &mut self.datagrams else { return };
-        if tag::owner(completion.id) != usize::from(Datagrams::<N>::PLACE) {
-            return;
-        }
-        if completion.status != Status::Success {
-            return self.lose_datagrams(Loss::of(completion.status));
-        }
-        let slot = match tag::kind(completion.id) {
-            Kind::Send(number) => return datagrams.outbox.completed(number),
-            Kind::Receive(slot) => slot,
-        };
-        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-        let (token, bytes) = match datagrams.receive(slot, completion.bytes, &mut message.buffer) {
-            Ok(received) => received,
-            Err(error) => return self.lose_datagrams(Loss::Refused(error)),
-        };
-        message.bytes = bytes;
-        let place = token as u16;
-        match self.connections.get(usize::from(place)) {
-            Some(Some(connection)) if connection.token == token => {}
-            _ => return self.counters.stray += 1,
-        }
-        if let Err(cause) = self.take_in(place.into(), message, into) {
-            self.drop_connection(place, cause);
-        }
-    }
-
     /// The UD queue pair broke: all channels end, and the next one that is accepted makes another.
     #[cold]
     fn lose_datagrams(&mut self, cause: Loss) {
@@ -659,171 +397,5 @@ impl<N: Nic> Server<N> {
         for place in 0..self.connections.len() {
             self.drop_connection(place as u16, cause);
         }
-    }
-
-    /// Takes one request in, or answers it if it was executed before.
-    #[inline]
-    fn take_in(&mut self, place: usize, message: Message, into: &mut Vec<Incoming>) -> Result<(), Loss> {
-        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
-        N::charge(Work::Request);
-        let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
-        if header.incarnation != self.folded {
-            return Err(Loss::WrongIncarnation);
-        }
-        match connection.slots.arrived(header.sequence, header.mutates) {
-            Verdict::Execute => {
-                self.counters.requests += 1;
-                let (channel, session) = (connection.id, connection.session);
-                into.push(Incoming { message, header, channel, session });
-                Ok(())
-            }
-            Verdict::Repeat { status, version } => {
-                self.counters.duplicates += 1;
-                let answer = Answer { status, version };
-                self.post(place as u16, header.sequence, &answer, &[]);
-                Ok(())
-            }
-            Verdict::UnderWay => {
-                self.counters.duplicates_under_way += 1;
-                Ok(())
-            }
-            // A request that was sent again, and overtaken by the next one in its slot.
-            Verdict::Violation if self.config.pair.is_lossy() => {
-                self.counters.stray += 1;
-                Ok(())
-            }
-            Verdict::Violation => Err(Loss::Sequence),
-        }
-    }
-
-    /// The channel of a request is gone: notes the outcome in the session, and finds the channel over which it came back.
-    #[cold]
-    fn settle(&mut self, request: &Incoming, answer: &Answer) -> Option<&mut Connection<N>> {
-        self.counters.undelivered += 1;
-        if request.mutates()
-            && let Some(slots) = self.kept.get_mut(request.session)
-        {
-            slots.executed(request.header.sequence, answer.status, answer.version);
-        }
-        self.connection_of(request.session)
-    }
-
-    /// Posts a reply, or puts it into the backlog if the send queue is full.
-    #[inline]
-    fn post(&mut self, place: u16, sequence: u64, answer: &Answer, parts: &[&[u8]]) {
-        let Some(connection) = &mut self.connections[usize::from(place)] else { return };
-        self.counters.replies += 1;
-        let mut pieces: [&[u8]; PARTS_MAX + 1] = [&[]; PARTS_MAX + 1];
-        let mut value_bytes = 0;
-        let mut count = 1;
-        for part in parts {
-            pieces[count] = part;
-            value_bytes += part.len();
-            count += 1;
-        }
-        assert!(value_bytes <= self.reply_value_bytes_max, "a reply's value of {value_bytes} bytes");
-        let header = ReplyHeader {
-            status: answer.status,
-            value_bytes: value_bytes as u16,
-            incarnation: self.folded,
-            sequence,
-            version: answer.version,
-        }
-        .encode();
-        pieces[0] = &header;
-        let full = PostError::SendQueueFull(0);
-        let posted = if connection.backlog.is_empty() {
-            connection.end.send(self.datagrams.as_mut(), sequence, &pieces[..count])
-        } else {
-            Err(full)
-        };
-        match posted {
-            Ok(Sent::AtOnce) => {}
-            Ok(Sent::Posted) => {
-                self.doorbell.posted();
-                if connection.end.is_half_full(self.datagrams.as_ref()) {
-                    self.sweeps.set(true);
-                }
-                if !connection.touched {
-                    connection.touched = true;
-                    self.touched.push(place);
-                }
-            }
-            Err(PostError::SendQueueFull(_)) => self.hold_back(place, sequence, pieces[..count].concat()),
-            Err(error) => self.drop_connection(place, Loss::Refused(error)),
-        }
-    }
-
-    /// Keeps a reply until the client's send queue has room. An honest client never has more replies to come than its
-    /// window has slots.
-    #[cold]
-    fn hold_back(&mut self, place: u16, sequence: u64, frame: Vec<u8>) {
-        let Some(connection) = &mut self.connections[usize::from(place)] else { return };
-        self.counters.backpressure += 1;
-        if connection.end.is_asked_again() {
-            // As if the request or its reply had been lost on its way: it comes again.
-            return;
-        }
-        if connection.backlog.is_empty() {
-            self.backlogged.push(place);
-        }
-        connection.backlog.push_back((sequence, frame));
-        if connection.backlog.len() > connection.slots.window() {
-            self.drop_connection(place, Loss::Stalled);
-        }
-    }
-
-    #[cold]
-    fn retry_backlogs(&mut self) {
-        for place in std::mem::take(&mut self.backlogged) {
-            let Some(connection) = &mut self.connections[usize::from(place)] else { continue };
-            let mut outcome = Ok(());
-            while outcome.is_ok()
-                && let Some((sequence, frame)) = connection.backlog.front()
-            {
-                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &[frame]).map(drop);
-                if outcome.is_ok() {
-                    connection.backlog.pop_front();
-                }
-            }
-            match connection.end.ring().and(outcome) {
-                Ok(()) | Err(PostError::SendQueueFull(_)) if connection.backlog.is_empty() => {}
-                Ok(()) | Err(PostError::SendQueueFull(_)) => self.backlogged.push(place),
-                Err(error) => self.drop_connection(place, Loss::Refused(error)),
-            }
-        }
-    }
-}
-
-/// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
-/// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
-/// so that none is missed; elsewhere the client of an unanswered request wakes the core by an immediate.
-impl<N: Nic> Park for Server<N> {
-    fn prepare(&self) -> bool {
-        if !self.queue.prepare() {
-            self.sweeps.set(true);
-            return false;
-        }
-        let mut news = false;
-        for &place in &self.silent {
-            let connection = self.connections[usize::from(place)].as_ref();
-            news |= connection
-                .and_then(|connection| connection.end.arrivals.as_ref())
-                .is_some_and(|arrivals| arrivals.has_news());
-        }
-        if news {
-            self.look_around.set(true);
-            self.queue.park(Duration::ZERO);
-        }
-        !news
-    }
-
-    fn park(&self, timeout: Duration) {
-        self.sweeps.set(true);
-        self.queue.park(timeout);
-    }
-
-    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        self.queue.waker()
     }
 }

@@ -1,0 +1,260 @@
+//! How requests come in: those that are WRITten are looked for, the others raise completions. A client that breaks the rules is
+//! dropped.
+
+use super::{Answer, BATCH_MAX, Incoming, QUEUE_EVERY, Server};
+use crate::{
+    Loss, RequestHeader,
+    end::{Datagrams, Received},
+    frame::REQUEST_BUFFER_BYTES,
+    inbox::Message,
+    sessions::Verdict,
+    slots::Look,
+    tag::{self, Kind},
+};
+use locus_fabric::{Completion, CompletionQueue, Nic, Status, Work};
+use locus_runtime::Park;
+use std::{sync::Arc, time::Duration};
+
+/// How many clients' slots one poll looks at. A look is one load, of a line that is cached until its client writes.
+const LOOKS_MAX: usize = 256;
+/// Among polls that find no WRITten request, one in at most so many looks for some behind a gap.
+const AROUND_EVERY_MAX: u32 = 16;
+
+impl<N: Nic> Server<N> {
+    /// Handles what has completed, and says whether there was anything.
+    #[inline]
+    pub(super) fn sweep(&mut self, into: &mut Vec<Incoming>) -> bool {
+        let count = self.queue.poll(&mut self.completions);
+        if count > 0 {
+            let completions = std::mem::take(&mut self.completions);
+            completions[..count].iter().for_each(|completion| self.complete(completion, into));
+            self.completions = completions;
+        }
+        count > 0
+    }
+
+    /// Looks for requests that were WRITten: of each client in turn at the slot where the next one is expected (Kalia
+    /// §4.2). A poll takes a batch at most and looks at [`LOOKS_MAX`] clients, and the next poll goes on there; so a client
+    /// waits for its turn no longer than the others take for a batch. Now and then, when there is nothing, one client's
+    /// slots are all looked at: requests that were lost or given up leave a gap, and repeated ones come behind.
+    #[inline]
+    pub(super) fn look(&mut self, into: &mut Vec<Incoming>) -> bool {
+        let before = into.len();
+        self.looks = self.looks.wrapping_add(1);
+        if self.look_around.take() {
+            for index in 0..self.silent.len() {
+                self.look_at(index, true, into);
+            }
+        }
+        for _ in 0..self.silent.len().min(LOOKS_MAX) {
+            if self.cursor >= self.silent.len() {
+                self.cursor = 0;
+            }
+            self.look_at(self.cursor, false, into);
+            self.cursor += 1;
+            if into.len() - before >= BATCH_MAX {
+                return true;
+            }
+        }
+        if self.looks.is_multiple_of(if into.len() == before { self.around_every } else { QUEUE_EVERY }) {
+            self.look_around_one(into);
+        }
+        into.len() > before
+    }
+
+    /// Looks at all slots of the next client in turn. As long as there is something behind a gap, gaps are looked for more
+    /// often.
+    pub(super) fn look_around_one(&mut self, into: &mut Vec<Incoming>) {
+        if self.silent.is_empty() {
+            return;
+        }
+        let before = into.len();
+        self.around = self.around.wrapping_add(1);
+        self.look_at(self.around % self.silent.len(), true, into);
+        self.around_every =
+            if into.len() > before { 1 } else { (2 * self.around_every).min(AROUND_EVERY_MAX) };
+    }
+
+    /// Takes requests of one client whose requests raise no completion, as many as there are and fit a batch.
+    #[inline]
+    pub(super) fn look_at(&mut self, index: usize, around: bool, into: &mut Vec<Incoming>) {
+        let Some(&place) = self.silent.get(index) else { return };
+        let place = usize::from(place);
+        for _ in 0..BATCH_MAX {
+            let Some(Some(connection)) = self.connections.get(place) else { return };
+            let Some(arrivals) = &connection.end.arrivals else { return };
+            if !(if around { arrivals.has_any() } else { arrivals.expects() }) {
+                return;
+            }
+            let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+            let look = if around {
+                arrivals.look_around(&mut message.buffer)
+            } else {
+                arrivals.look_ahead(&mut message.buffer)
+            };
+            let taken = match look {
+                Look::Nothing => return,
+                Look::Frame(bytes) => {
+                    message.bytes = bytes;
+                    self.take_in(place, message, into)
+                }
+                Look::Broken(error) => Err(Loss::Malformed(error)),
+            };
+            if let Err(cause) = taken {
+                return self.drop_connection(place as u16, cause);
+            }
+            if into.len() >= BATCH_MAX {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+        let place = tag::owner(completion.id);
+        let Some(Some(connection)) = self.connections.get_mut(place) else {
+            return self.complete_datagram(completion, into);
+        };
+        // Of a queue pair that is gone.
+        if !connection.tag.owns(completion.id) {
+            return;
+        }
+        if completion.status != Status::Success {
+            return self.drop_connection(place as u16, Loss::of(completion.status));
+        }
+        match (tag::kind(completion.id), &mut connection.end.connected) {
+            (Kind::Send(number), Some(outbox)) => outbox.completed(number),
+            (Kind::Receive(slot), _) => {
+                if let Err(cause) = self.receive(place, slot, completion, into) {
+                    self.drop_connection(place as u16, cause);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what a RECV of a client's queue pair was consumed for.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        place: usize,
+        slot: u32,
+        completion: &Completion,
+        into: &mut Vec<Incoming>,
+    ) -> Result<(), Loss> {
+        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
+        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+        match connection.end.receive(slot, completion, &mut message.buffer)? {
+            Received::Frame(bytes) => message.bytes = bytes,
+            Received::Woken => {
+                self.counters.woken += 1;
+                return Ok(());
+            }
+        }
+        self.take_in(place, message, into)
+    }
+
+    /// A completion of the UD queue pair, or of a channel that is gone. Nobody is dropped for a datagram that makes no sense,
+    /// unless its token says who sent it.
+    #[cold]
+    pub(super) fn complete_datagram(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+        let Some(datagrams) = &mut self.datagrams else { return };
+        if tag::owner(completion.id) != usize::from(Datagrams::<N>::PLACE) {
+            return;
+        }
+        if completion.status != Status::Success {
+            return self.lose_datagrams(Loss::of(completion.status));
+        }
+        let slot = match tag::kind(completion.id) {
+            Kind::Send(number) => return datagrams.outbox.completed(number),
+            Kind::Receive(slot) => slot,
+        };
+        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
+        let (token, bytes) = match datagrams.receive(slot, completion.bytes, &mut message.buffer) {
+            Ok(received) => received,
+            Err(error) => return self.lose_datagrams(Loss::Refused(error)),
+        };
+        message.bytes = bytes;
+        let place = token as u16;
+        match self.connections.get(usize::from(place)) {
+            Some(Some(connection)) if connection.token == token => {}
+            _ => return self.counters.stray += 1,
+        }
+        if let Err(cause) = self.take_in(place.into(), message, into) {
+            self.drop_connection(place, cause);
+        }
+    }
+
+    /// Takes one request in, or answers it if it was executed before.
+    #[inline]
+    pub(super) fn take_in(
+        &mut self,
+        place: usize,
+        message: Message,
+        into: &mut Vec<Incoming>,
+    ) -> Result<(), Loss> {
+        let Some(connection) = &mut self.connections[place] else { return Ok(()) };
+        N::charge(Work::Request);
+        let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
+        if header.incarnation != self.folded {
+            return Err(Loss::WrongIncarnation);
+        }
+        match connection.slots.arrived(header.sequence, header.mutates) {
+            Verdict::Execute => {
+                self.counters.requests += 1;
+                let (channel, session) = (connection.id, connection.session);
+                into.push(Incoming { message, header, channel, session });
+                Ok(())
+            }
+            Verdict::Repeat { status, version } => {
+                self.counters.duplicates += 1;
+                let answer = Answer { status, version };
+                self.post(place as u16, header.sequence, &answer, &[]);
+                Ok(())
+            }
+            Verdict::UnderWay => {
+                self.counters.duplicates_under_way += 1;
+                Ok(())
+            }
+            // A request that was sent again, and overtaken by the next one in its slot.
+            Verdict::Violation if self.config.pair.is_lossy() => {
+                self.counters.stray += 1;
+                Ok(())
+            }
+            Verdict::Violation => Err(Loss::Sequence),
+        }
+    }
+}
+
+/// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
+/// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
+/// so that none is missed; elsewhere the client of an unanswered request wakes the core by an immediate.
+impl<N: Nic> Park for Server<N> {
+    fn prepare(&self) -> bool {
+        if !self.queue.prepare() {
+            self.sweeps.set(true);
+            return false;
+        }
+        let mut news = false;
+        for &place in &self.silent {
+            let connection = self.connections[usize::from(place)].as_ref();
+            news |= connection
+                .and_then(|connection| connection.end.arrivals.as_ref())
+                .is_some_and(|arrivals| arrivals.has_news());
+        }
+        if news {
+            self.look_around.set(true);
+            self.queue.park(Duration::ZERO);
+        }
+        !news
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.slept.set(true);
+        self.queue.park(timeout);
+    }
+
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.queue.waker()
+    }
+}
