@@ -110,6 +110,21 @@ impl Fixture {
         requests
     }
 
+    /// Polls the server until it has the request of a key. Others that wait for their replies may come again meanwhile where
+    /// requests or replies may be lost, and only there.
+    pub fn request_of(&mut self, key: &[u8]) -> Incoming {
+        let mut requests = Vec::new();
+        for _ in 0..POLLS_MAX {
+            self.server.poll(&mut requests);
+            if let Some(place) = requests.iter().position(|request| request.key() == key) {
+                let request = requests.swap_remove(place);
+                assert!(requests.is_empty() || pair().is_lossy(), "{} other requests", requests.len());
+                return request;
+            }
+        }
+        panic!("no request of {key:?}");
+    }
+
     /// Polls the server, which must give out no request, until its counters are as they should be.
     pub fn poll_until(&mut self, done: impl Fn(&ServerCounters) -> bool) {
         let mut none = Vec::new();
