@@ -112,6 +112,8 @@ pub struct Server<N: Nic> {
     cursor: usize,
     /// How often requests were looked for there, and whether to look into all slots.
     looks: u32,
+    /// How many looks in a row found nothing.
+    empty_looks: u32,
     look_around: Cell<bool>,
     /// How often one client's slots were all looked at, and one in how many polls without requests does so.
     around: usize,
@@ -136,6 +138,8 @@ pub struct Server<N: Nic> {
 pub const BATCH_MAX: usize = 32;
 /// Among polls for WRITten requests, one in so many looks at the completion queue, too.
 const QUEUE_EVERY: u32 = 16;
+/// After so many looks without a request every poll looks at the completion queue.
+const DROWSY_LOOKS: u32 = 64;
 
 /// The most parts of a reply's value.
 pub const PARTS_MAX: usize = 7;
@@ -164,6 +168,7 @@ impl<N: Nic> Server<N> {
             silent: Vec::new(),
             cursor: 0,
             looks: 0,
+            empty_looks: 0,
             look_around: Cell::new(false),
             around: 0,
             around_every: 1,
@@ -289,8 +294,11 @@ impl<N: Nic> Server<N> {
         }
         let before = into.len();
         let mut found = !self.silent.is_empty() && self.look(into);
-        // Where requests raise no completion, others are seldom there and never urgent.
-        if self.silent.is_empty() || self.sweeps.take() || self.looks.is_multiple_of(QUEUE_EVERY) {
+        self.empty_looks = if found { 0 } else { self.empty_looks.saturating_add(1) };
+        // Where requests raise no completion, others are seldom there and never urgent; but who is about to sleep must have
+        // seen them all, since only those to come wake it.
+        let drowsy = self.empty_looks > DROWSY_LOOKS;
+        if self.silent.is_empty() || drowsy || self.sweeps.take() || self.looks.is_multiple_of(QUEUE_EVERY) {
             found |= self.sweep(into);
         }
         self.counters.empty_polls += u64::from(!found);
