@@ -117,6 +117,8 @@ struct Inner<N: Nic> {
     sleeps: u64,
     /// Since when nothing has come, as far as that was looked at, and whether the server was woken since.
     silent_since_ns: Option<u64>,
+    /// How often the server was woken since something has come.
+    wakes: u32,
 }
 
 /// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
@@ -155,6 +157,7 @@ impl<N: Nic> Channel<N> {
             slept: hub.slept(),
             sleeps: 0,
             silent_since_ns: None,
+            wakes: 0,
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };

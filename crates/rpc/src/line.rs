@@ -256,9 +256,6 @@ impl<N: Nic> Line<N> {
         else {
             return Ok(());
         };
-        if !outbox.room(1) {
-            return Ok(());
-        }
         outbox.wake(region)?;
         outbox.ring()
     }

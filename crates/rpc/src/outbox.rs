@@ -85,6 +85,8 @@ pub(crate) struct Outbox<N: Nic> {
     done: u64,
     /// The work request that is to be signaled next, at the latest.
     signal_at: u64,
+    /// The work request that woke the other end last.
+    woke: u64,
     inline_bytes: usize,
     buffers: Option<Buffers<N>>,
     /// Where frames are put together that need a checksum; empty before the first.
@@ -150,6 +152,7 @@ impl<N: Nic> Outbox<N> {
             posted: 0,
             done: 0,
             signal_at: depth / 2,
+            woke: 0,
             inline_bytes,
             buffers,
             scratch: Box::default(),
@@ -254,11 +257,17 @@ impl<N: Nic> Outbox<N> {
         Ok(())
     }
 
-    /// Posts a WRITE of nothing with an immediate, which wakes whoever sleeps at the other end.
+    /// Posts a WRITE of nothing with an immediate, which wakes whoever sleeps at the other end, unless one is under way. Each
+    /// takes one of few RECVs: one that found none would wait, and all requests behind it.
     #[cold]
     pub fn wake(&mut self, region: &N::RemoteRegion) -> Result<(), PostError> {
+        if self.woke > self.done || !self.room(1) {
+            return Ok(());
+        }
         let to = RemoteSlice { region, offset: 0 };
-        self.post(Verb::Write { payload: Payload::Inline(&[]), to, immediate: Some(WAKE) }, true)
+        self.post(Verb::Write { payload: Payload::Inline(&[]), to, immediate: Some(WAKE) }, true)?;
+        self.woke = self.posted;
+        Ok(())
     }
 
     /// Posts a READ, and gives the number that its completion has.

@@ -18,6 +18,8 @@ const LOOK_EVERY: u64 = 64;
 const QUEUE_EVERY: u64 = 16;
 /// A server that has answered nothing for so long may sleep, in nanoseconds: after the time for which one stays awake.
 const WAKE_NS: u64 = 100_000;
+/// The time until it is woken again doubles so often.
+const WAKE_DOUBLINGS: u32 = 6;
 
 impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
@@ -150,10 +152,11 @@ impl<N: Nic> Inner<N> {
         if self.config.pair.is_lossy() {
             self.repeat_requests(now_ns);
         }
-        // Once for each so long: the server stays awake meanwhile, or is busy.
+        // Seldomer each time: a server that was woken and does not answer is busy.
         let since_ns = *self.silent_since_ns.get_or_insert(now_ns);
-        if now_ns - since_ns >= WAKE_NS {
+        if now_ns - since_ns >= WAKE_NS << self.wakes.min(WAKE_DOUBLINGS) {
             self.silent_since_ns = None;
+            self.wakes += 1;
             if let Some(Err(error)) = self.line.as_mut().map(Line::wake) {
                 self.lose(Loss::Refused(error));
             }
@@ -201,7 +204,7 @@ impl<N: Nic> Inner<N> {
     /// Matches the reply in the arrival buffer with its call.
     #[inline]
     pub(super) fn arrived(&mut self, bytes: usize) {
-        self.silent_since_ns = None;
+        (self.silent_since_ns, self.wakes) = (None, 0);
         let header = match ReplyHeader::parse(&self.arrival[..bytes]) {
             Ok(header) if header.incarnation == self.incarnation => header,
             Ok(_) => return self.lose(Loss::WrongIncarnation),
