@@ -20,6 +20,7 @@ use crate::{
 pub use call::{Call, Step};
 use locus_fabric::{FabricError, Facts, Link, Nic, Work};
 use locus_runtime::MonotonicClock;
+pub(crate) use looking::WAKES_MAX;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -115,10 +116,13 @@ struct Inner<N: Nic> {
     /// How often the core has slept, and had when it was last looked whether something is overdue.
     slept: Rc<Cell<u64>>,
     sleeps: u64,
-    /// Since when nothing has come, as far as that was looked at, and whether the server was woken since.
+    /// Since when nothing has come, as far as that was looked at, and the server was not woken.
     silent_since_ns: Option<u64>,
     /// How often the server was woken since something has come.
     wakes: u32,
+    /// When a request alone was sent, or its reply was still waited for: if none is under way any more, the server has answered
+    /// since.
+    asked_ns: Option<u64>,
 }
 
 /// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
@@ -158,6 +162,7 @@ impl<N: Nic> Channel<N> {
             sleeps: 0,
             silent_since_ns: None,
             wakes: 0,
+            asked_ns: None,
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
@@ -185,6 +190,7 @@ impl<N: Nic> Channel<N> {
         }
         line.connect(&inner.link, facts, greeting, inner.config.window)?;
         inner.state = State::Connected;
+        inner.asked_ns = None;
         inner.token = greeting.token;
         inner.incarnation = crate::fold(greeting.incarnation);
         if !greeting.resumed {

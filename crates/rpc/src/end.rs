@@ -18,8 +18,9 @@ use locus_fabric::{
     QueuePairConfig, Region, Transport,
 };
 
-/// RECVs for what only wakes a core that sleeps.
-const WAKE_RECEIVES: usize = 4;
+/// RECVs for what only wakes a core that sleeps: for all that a client sends while it has no answer, and a few that were not
+/// taken yet. What found none would wait, and all requests behind it.
+const WAKE_RECEIVES: usize = crate::channel::WAKES_MAX as usize + 4;
 /// RECVs of a UD queue pair of a server core: what finds none is lost, and sent again.
 const DATAGRAM_RECEIVES_MIN: usize = 256;
 const DATAGRAM_RECEIVES_MAX: usize = 1024;

@@ -248,16 +248,19 @@ impl<N: Nic> Line<N> {
         connected.and(self.datagrams.as_mut().map_or(Ok(()), Outbox::ring))
     }
 
-    /// Wakes a server that sleeps, if it takes that.
+    /// Whether a server that sleeps does not notice requests.
+    #[inline]
+    pub fn wakes(&self) -> bool {
+        self.wakes
+    }
+
+    /// Wakes a server that may sleep, if it takes that: posts what wakes it.
     #[cold]
     pub fn wake(&mut self) -> Result<(), PostError> {
-        let (Some(outbox), Some(Course::Write { region, .. }), true) =
-            (self.connected.as_mut(), &self.course, self.wakes)
-        else {
-            return Ok(());
-        };
-        outbox.wake(region)?;
-        outbox.ring()
+        match (&mut self.connected, &self.course) {
+            (Some(outbox), Some(Course::Write { region, .. })) if self.wakes => outbox.wake(region),
+            _ => Ok(()),
+        }
     }
 
     /// Posts the READ of a slot's reply, unless one is under way.

@@ -16,7 +16,7 @@ use crate::{
 };
 pub use incoming::Incoming;
 use locus_fabric::{Completion, FabricError, Facts, Nic};
-use std::{cell::Cell, collections::VecDeque};
+use std::{cell::Cell, collections::VecDeque, time::Duration};
 
 /// The limits of a server core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub struct Server<N: Nic> {
     /// Whether the next poll looks at the completion queue in any case, and whether the core has slept before it.
     sweeps: Cell<bool>,
     slept: Cell<bool>,
+    /// How many requests there had been when the core slept last.
+    requests_slept: Cell<u64>,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
     doorbell: Doorbell,
@@ -136,6 +138,9 @@ pub struct Server<N: Nic> {
 
 /// The most requests that one poll gives.
 pub const BATCH_MAX: usize = 32;
+/// How long the first sleep after a request may last where WRITEs wake nobody: only from the next one a client has to wake the
+/// core.
+pub(crate) const NAP: Duration = Duration::from_micros(100);
 /// Among polls for WRITten requests, one in so many looks at the completion queue, too.
 const QUEUE_EVERY: u32 = 16;
 /// After so many looks without a request every poll looks at the completion queue.
@@ -174,6 +179,7 @@ impl<N: Nic> Server<N> {
             around_every: 1,
             sweeps: Cell::new(false),
             slept: Cell::new(false),
+            requests_slept: Cell::new(0),
             touched: Vec::with_capacity(config.channels_max),
             doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),

@@ -16,10 +16,14 @@ use locus_runtime::Clock;
 const LOOK_EVERY: u64 = 64;
 /// Where replies come without a completion, the completion queue is looked at after so many looks at a slot.
 const QUEUE_EVERY: u64 = 16;
-/// A server that has answered nothing for so long may sleep, in nanoseconds: after the time for which one stays awake.
-const WAKE_NS: u64 = 100_000;
-/// The time until it is woken again doubles so often.
-const WAKE_DOUBLINGS: u32 = 6;
+/// A server that has answered nothing for so long is woken though it should be awake, in nanoseconds; then after twice as long
+/// each time.
+const WAKE_NS: u64 = 1_000_000;
+/// How often. One that was woken and does not answer is busy, or has stopped: it will look when it can.
+pub(crate) const WAKES_MAX: u32 = 4;
+/// A server that had a request so long ago still looks for others without being woken, in nanoseconds: half of what it naps
+/// at least ([`NAP`](crate::server::NAP)), so that a request has as long to get there.
+const AWAKE_NS: u64 = crate::server::NAP.as_nanos() as u64 / 2;
 
 impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
@@ -149,17 +153,35 @@ impl<N: Nic> Inner<N> {
             return;
         }
         let now_ns = self.clock.now_ns();
+        self.asked_ns = Some(now_ns);
         if self.config.pair.is_lossy() {
             self.repeat_requests(now_ns);
         }
-        // Seldomer each time: a server that was woken and does not answer is busy.
         let since_ns = *self.silent_since_ns.get_or_insert(now_ns);
-        if now_ns - since_ns >= WAKE_NS << self.wakes.min(WAKE_DOUBLINGS) {
+        if self.wakes < WAKES_MAX && now_ns - since_ns >= WAKE_NS << self.wakes {
             self.silent_since_ns = None;
             self.wakes += 1;
-            if let Some(Err(error)) = self.line.as_mut().map(Line::wake) {
-                self.lose(Loss::Refused(error));
-            }
+            self.wake();
+        }
+    }
+
+    /// After a request alone was sent to a server that does not notice it asleep: wakes the server, unless that has answered
+    /// something a moment ago.
+    #[inline]
+    pub(super) fn rouse(&mut self, hub: &Hub<N>, member: u16) {
+        let now_ns = self.clock.now_ns();
+        if self.asked_ns.replace(now_ns).is_none_or(|asked_ns| now_ns - asked_ns >= AWAKE_NS) {
+            // What woke it the last time is done, perhaps.
+            self.drive(hub, member);
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        let woken = self.line.as_mut().map(|line| line.wake().and_then(|()| line.ring()));
+        if let Some(Err(error)) = woken {
+            self.lose(Loss::Refused(error));
         }
     }
 

@@ -40,6 +40,9 @@ impl<N: Nic> Inner<N> {
                 slot.phase = Phase::Sent;
                 // The core must not sleep before the doorbell has rung.
                 channel.hub.note_news();
+                if self.window.is_alone() && self.line.as_ref().is_some_and(Line::wakes) {
+                    self.rouse(&channel.hub, channel.member);
+                }
             }
             Err(PostError::SendQueueFull(_)) => {
                 self.counters.send_waits += 1;

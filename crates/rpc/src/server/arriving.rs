@@ -1,7 +1,7 @@
 //! How requests come in: those that are WRITten are looked for, the others raise completions. A client that breaks the rules is
 //! dropped.
 
-use super::{Answer, BATCH_MAX, Incoming, QUEUE_EVERY, Server};
+use super::{Answer, BATCH_MAX, Incoming, NAP, QUEUE_EVERY, Server};
 use crate::{
     Loss, RequestHeader,
     end::{Datagrams, Received},
@@ -228,7 +228,8 @@ impl<N: Nic> Server<N> {
 
 /// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
 /// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
-/// so that none is missed; elsewhere the client of an unanswered request wakes the core by an immediate.
+/// so that none is missed; elsewhere a client that has had no answer for a moment wakes the core by an immediate, together with its request. For that
+/// moment the core naps, once, and looks again.
 impl<N: Nic> Park for Server<N> {
     fn prepare(&self) -> bool {
         if !self.queue.prepare() {
@@ -251,7 +252,9 @@ impl<N: Nic> Park for Server<N> {
 
     fn park(&self, timeout: Duration) {
         self.slept.set(true);
-        self.queue.park(timeout);
+        let requests = self.counters.requests;
+        let naps = self.requests_slept.replace(requests) != requests && !self.silent.is_empty();
+        self.queue.park(if naps && !self.nic.properties().writes_wake { timeout.min(NAP) } else { timeout });
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
