@@ -12,7 +12,7 @@ help:
 	@echo "make demo    build Locus, start a server, load a million records, and print one table:"
 	@echo "             Pilaf and Pilaf-VO beside memcached, Redis and LMDB on YCSB A, B and C (a few minutes)"
 	@echo "make test    run every test, and the models of the lock-free parts"
-	@echo "make soak    explore simulated worlds for MINUTES (60) per design"
+	@echo "make soak    explore simulated worlds for MINUTES (60) per design, of all DESIGNS or those that you name"
 	@echo "make build   build the release binary, $(TARGET)/release/locus"
 	@echo
 	@echo "Each installs what it needs with apt-get, where there is one. Other things to do: CONTRIBUTING.md."
@@ -33,9 +33,10 @@ test:
 
 # Another first seed every day, so that what was seen yesterday is not seen again.
 MINUTES ?= 60
+DESIGNS ?= pilaf pilaf-vo farm-kv farm-kv-var herd herd-ud perk-sd-sd perk-wr-sd perk-wrimm-sd perk-wr-wr perk-wr-rd
 soak:
 	@scripts/setup build
 	cargo build --release -p locus-cli
-	for design in pilaf pilaf-vo; do \
+	for design in $(DESIGNS); do \
 		$(TARGET)/release/locus sim check --design $$design --seeds $$(date +%Y%m%d)000000.. --minutes $(MINUTES) || exit; \
 	done
