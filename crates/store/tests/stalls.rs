@@ -1,15 +1,13 @@
 //! A server core that stalls does not stall the others: in simulated worlds one core's thread has no turn for a while, wherever
 //! it is, and who does not need it goes on.
 
-use locus_fabric::{
-    Address,
-    sim::{Adversary, SimNic, SimProcess, SimulationConfig, simulate},
-};
+mod simulation;
+
+use locus_fabric::sim::{Adversary, SimNic, SimProcess, SimulationConfig, simulate};
 use locus_index::Key;
-use locus_runtime::{channel, interleave_async, thread};
-use locus_store::{
-    Client, ClientConfig, DESIGNS, Design, Index, KEY_HASH_SEED, Locus, PartitionMap, Server, ServerConfig,
-};
+use locus_runtime::{interleave_async, thread};
+use locus_store::{Client, DESIGNS, Design, Index, KEY_HASH_SEED, Locus, PartitionMap, ServerConfig};
+use simulation::{connect, serve};
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 const CORES: u16 = 3;
@@ -21,34 +19,6 @@ const KEYS: usize = 20;
 const FRESH: usize = 3000;
 /// How long what the core sent before it stalled may be on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(1);
-
-fn address() -> Address {
-    Address::Sim("server".into())
-}
-
-fn serve(design: &'static Design) -> SimProcess {
-    let (ready, is_ready) = channel::channel();
-    let process = SimProcess::spawn("server", move || {
-        let config = ServerConfig {
-            design,
-            cores: CORES.into(),
-            // So much that no bucket of a hash that evicts overflows with these keys.
-            memory_bytes: 256 << 20,
-            region_bytes: 1 << 20,
-            ..ServerConfig::default()
-        };
-        let server = Server::start(&SimNic::open(), config).unwrap();
-        server.listen(&address()).unwrap();
-        ready.send(()).unwrap();
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    is_ready.receive().unwrap();
-    process
-}
-
-fn connect() -> Client<SimNic> {
-    Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap()
-}
 
 /// So many keys, all of the core that stalls or none.
 fn keys(of_the_stalled: bool, count: usize) -> Vec<Vec<u8>> {
@@ -141,7 +111,14 @@ fn elsewhere(design: &'static Design, client: &Client<SimNic>) {
 fn world(design: &'static Design, config: SimulationConfig) {
     let quiet = config.adversary.preempts == 0.0;
     let result = simulate(config, move || {
-        let server = serve(design);
+        let server = serve(ServerConfig {
+            design,
+            cores: CORES.into(),
+            // So much that no bucket of a hash that evicts overflows with these keys.
+            memory_bytes: 256 << 20,
+            region_bytes: 1 << 20,
+            ..ServerConfig::default()
+        });
         // Whoever connects needs every core once.
         let client = connect();
         for key in keys(true, KEYS).iter().chain(&keys(false, KEYS)) {

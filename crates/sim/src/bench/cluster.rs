@@ -15,7 +15,7 @@ use locus_fabric::{
         simulate,
     },
 };
-use locus_runtime::{channel, thread};
+use locus_runtime::thread;
 use locus_store::{Client, Design, Server, ServerConfig};
 use std::{
     cell::{Cell, RefCell},
@@ -327,7 +327,6 @@ fn memory_bytes(config: &ClusterBench) -> usize {
 
 /// Starts the n-th server on a host of its own, and waits until it listens.
 fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
-    let (ready, is_ready) = channel::channel();
     let mut machine = Machine::clone(&config.preset.machine);
     machine.processor.cores = config.server_cores;
     let host = SimHost::add_machine(&format!("server {number}"), &Arc::new(machine));
@@ -340,15 +339,11 @@ fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
         window: config.window.max(ServerConfig::default().window),
         ..ServerConfig::default()
     };
-    let process = SimProcess::spawn_on(host, "server", move || {
+    let process = SimProcess::spawn_keeper(host, "server", move || {
         let server = Server::start(&SimNic::open(), server).expect("a server starts");
         server.listen(&address(number)).expect("its address is free");
-        // Whoever started it may be gone.
-        let _ = ready.send(());
-        thread::sleep(Duration::from_secs(1 << 30));
+        server
     });
-    // An error says that it panicked, which ends the world.
-    let _ = is_ready.receive();
     (host, process)
 }
 
