@@ -5,7 +5,10 @@ mod simulation;
 
 use locus_fabric::sim::{Adversary, SimNic, SimProcess, SimulationConfig, simulate};
 use locus_index::Key;
-use locus_runtime::{interleave_async, thread};
+use locus_runtime::{
+    channel::{Receiver, Sender, channel},
+    interleave_async, thread,
+};
 use locus_store::{Client, DESIGNS, Design, Index, KEY_HASH_SEED, Locus, PartitionMap, ServerConfig};
 use simulation::{connect, serve};
 use std::{cell::Cell, rc::Rc, time::Duration};
@@ -36,24 +39,43 @@ fn value(design: &Design) -> Vec<u8> {
     vec![7; if design.index == Index::HopscotchInline { 90 } else { 1000 }]
 }
 
-/// What the operations that go to the stalled core have come to.
-#[derive(Clone, Default)]
+/// What the operations of a client have come to.
 struct Ended {
-    puts: Rc<Cell<u64>>,
-    gets: Rc<Cell<u64>>,
+    /// Those that go to the core that is to stall.
+    puts: Cell<u64>,
+    gets: Cell<u64>,
+    /// Those that go to the others while it stalls.
+    beside: Cell<u64>,
+    is_stalled: Cell<bool>,
     /// Nobody is to begin another one.
-    enough: Rc<Cell<bool>>,
+    enough: Cell<bool>,
+    /// A word for each put and get that was counted.
+    tell: Sender<()>,
+    told: Receiver<()>,
 }
 
 impl Ended {
-    fn count(cell: &Cell<u64>) {
+    fn new() -> Rc<Self> {
+        let (puts, gets, beside, is_stalled, enough) = Default::default();
+        let (tell, told) = channel();
+        Rc::new(Self { puts, gets, beside, is_stalled, enough, tell, told })
+    }
+
+    fn count(&self, cell: &Cell<u64>) {
         cell.set(cell.get() + 1);
+        self.tell.send(()).unwrap();
+    }
+
+    /// Waits until there were so many.
+    fn wait_for(&self, puts: u64, gets: u64) {
+        while self.puts.get() < puts || self.gets.get() < gets {
+            self.told.receive().unwrap();
+        }
     }
 }
 
 /// A client that puts to the core that is to stall and gets from it, and in lanes beside these does the same with the others.
-/// Gives how many of the latter ended while it stalled.
-fn mixed(design: &'static Design, ended: &Ended, is_stalled: &Cell<bool>, beside: &Cell<u64>) {
+fn mixed(design: &'static Design, ended: &Ended) {
     let client = connect();
     let (stalled, others) = (keys(true, KEYS), keys(false, KEYS));
     let lane = |lane: usize| {
@@ -66,14 +88,14 @@ fn mixed(design: &'static Design, ended: &Ended, is_stalled: &Cell<bool>, beside
                 match lane {
                     0 => {
                         client.put(&stalled[round], &value(design)).await.unwrap();
-                        Ended::count(&ended.puts);
+                        ended.count(&ended.puts);
                     }
                     1 => {
                         assert_eq!(
                             client.get(&stalled[round], <[u8]>::len).await.unwrap(),
                             Some(value(design).len())
                         );
-                        Ended::count(&ended.gets);
+                        ended.count(&ended.gets);
                     }
                     _ => {
                         client.put(&others[round], &value(design)).await.unwrap();
@@ -81,7 +103,7 @@ fn mixed(design: &'static Design, ended: &Ended, is_stalled: &Cell<bool>, beside
                             client.get(&others[round], <[u8]>::len).await.unwrap(),
                             Some(value(design).len())
                         );
-                        beside.set(beside.get() + u64::from(is_stalled.get()));
+                        ended.beside.set(ended.beside.get() + u64::from(ended.is_stalled.get()));
                     }
                 }
             }
@@ -125,22 +147,20 @@ fn world(design: &'static Design, config: SimulationConfig) {
             client.block_on(client.put(key, &value(design))).unwrap();
         }
         let reserved = client.statistics().unwrap()[0].region_bytes;
-        let (ended, is_stalled, beside) =
-            (Ended::default(), Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let ended = Ended::new();
         let user = SimProcess::spawn("mixed", {
-            let (ended, is_stalled, beside) = (ended.clone(), is_stalled.clone(), beside.clone());
-            move || mixed(design, &ended, &is_stalled, &beside)
+            let ended = ended.clone();
+            move || mixed(design, &ended)
         });
-        while ended.puts.get() < 10 {
-            thread::sleep(Duration::from_micros(1));
-        }
+        ended.wait_for(10, 0);
         let stalled = server.stall("locus-core", STALLED.into());
         thread::sleep(ON_ITS_WAY);
-        is_stalled.set(true);
+        ended.is_stalled.set(true);
         let (puts, gets) = (ended.puts.get(), ended.gets.get());
 
         elsewhere(design, &client);
-        assert!(beside.get() > 100, "{} beside those that wait", beside.get());
+        let beside = ended.beside.get();
+        assert!(beside > 100, "{beside} beside those that wait");
         assert_eq!(ended.puts.get(), puts, "nobody but the stalled core makes puts of its keys");
         // It stalls between two changes where nothing else holds it up.
         if design.reads == Locus::Server {
@@ -149,11 +169,9 @@ fn world(design: &'static Design, config: SimulationConfig) {
             assert!(ended.gets.get() > gets + 100, "gets by READ do not need it");
         }
 
-        is_stalled.set(false);
+        ended.is_stalled.set(false);
         drop(stalled);
-        while ended.puts.get() < puts + 10 || ended.gets.get() < gets + 10 {
-            thread::sleep(Duration::from_micros(1));
-        }
+        ended.wait_for(puts + 10, gets + 10);
         ended.enough.set(true);
         user.join();
         for key in keys(true, KEYS) {
