@@ -10,7 +10,8 @@
 //!
 //! The checksum over all of it stands in the row that points to it (Mitchell §3.3: self-verifying pointers).
 
-use locus_memory::Pointer;
+use crate::{Counters, Key, counters::count};
+use locus_memory::{Memory, Pointer, checksum};
 use std::ops::Range;
 
 /// The length of a record's header in bytes.
@@ -35,6 +36,32 @@ pub struct Extent {
     pub bytes: usize,
     /// The checksum over its bytes; zero where an index has none ([`Shard::CHECKSUMS`](crate::Shard::CHECKSUMS)).
     pub checksum: u64,
+}
+
+impl Extent {
+    /// Reads the record into `into`, if there is room, and says where in it the value is, if it is this key's. For memory that
+    /// is read at once: anything but a hit is no answer.
+    #[inline(always)]
+    pub fn read_at_once<M: Memory>(
+        &self,
+        memory: &M,
+        key: &Key<'_>,
+        into: &mut [u8],
+        counters: &Counters,
+    ) -> Option<Range<usize>> {
+        let bytes = into.get_mut(..self.bytes)?;
+        if !memory.read_at_once(self.at, bytes) {
+            return None;
+        }
+        count(&counters.extents_read);
+        if M::TEARS && checksum(bytes) != self.checksum {
+            count(&counters.extents_unverified);
+            return None;
+        }
+        let record = Record::parse(bytes).filter(|record| record.key == key.bytes())?;
+        count(&counters.lookups);
+        Some(record.value)
+    }
 }
 
 /// The header of a record.

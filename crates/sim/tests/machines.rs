@@ -4,10 +4,10 @@ use locus_fabric::{
     Address,
     sim::{SimHost, SimNic, SimProcess, SimulationConfig, simulate},
 };
-use locus_runtime::{channel, thread, world};
+use locus_runtime::{channel, world};
 use locus_sim::Preset;
 use locus_store::{Client, ClientConfig, Design, Server, ServerConfig};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 fn address() -> Address {
     Address::Sim("server".into())
@@ -52,13 +52,7 @@ fn get_ns(preset: &str) -> u64 {
 
 fn play(machine: &Arc<locus_fabric::sim::performance::Machine>) -> u64 {
     let [near, far] = ["client", "server"].map(|name| SimHost::add_machine(name, machine));
-    let (ready, is_ready) = channel::channel();
-    let _server = SimProcess::spawn_on(far, "server", move || {
-        let _server = serve();
-        let _ = ready.send(());
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    is_ready.receive().expect("the server starts");
+    let _server = SimProcess::spawn_keeper(far, "server", serve);
     let (tell, told) = channel::channel();
     let _client = SimProcess::spawn_on(near, "client", move || {
         let _ = tell.send(put_and_get());

@@ -1,10 +1,11 @@
 //! Caches that are so small that they forget, through the whole store: they hit, miss and evict exactly as their index does by
 //! itself, which `locus-index` compares with plain models.
 
+mod simulation;
+
 use locus_fabric::{
-    Address,
     shm::ShmNic,
-    sim::{SimNic, SimProcess, SimulationConfig, simulate},
+    sim::{SimulationConfig, simulate},
 };
 use locus_index::{
     Found, Key, Owner, Shard, Wanted,
@@ -13,11 +14,8 @@ use locus_index::{
     lossy::{self, Cache},
 };
 use locus_memory::{Arena, Purpose, RegionId, testing::HeapRegion};
-use locus_runtime::{channel, thread};
-use locus_store::{
-    Client, ClientConfig, DESIGNS, Design, Index, KEY_HASH_SEED, Locus, Server, ServerConfig, StoreError,
-};
-use std::time::Duration;
+use locus_store::{DESIGNS, Design, Index, KEY_HASH_SEED, Locus, Server, ServerConfig, StoreError};
+use simulation::{connect, serve};
 
 const CACHE_BYTES: usize = 4 << 10;
 /// What the index of a lossy cache of so many bytes takes: a ninth, in whole buckets.
@@ -89,22 +87,6 @@ fn small(design: &'static Design) -> ServerConfig {
     }
 }
 
-fn address() -> Address {
-    Address::Sim("server".into())
-}
-
-fn serve(design: &'static Design) -> SimProcess {
-    let (ready, is_ready) = channel::channel();
-    let process = SimProcess::spawn("server", move || {
-        let server = Server::start(&SimNic::open(), small(design)).unwrap();
-        server.listen(&address()).unwrap();
-        ready.send(()).unwrap();
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    is_ready.receive().unwrap();
-    process
-}
-
 /// The same operations by a client and by the index alone, in a world without faults.
 fn forgets_as<S: Shard<HeapRegion> + 'static>(design: &'static Design, alone: Alone<S>) {
     let result = simulate(SimulationConfig::default(), move || forgets_in_a_world_as(design, alone));
@@ -112,8 +94,8 @@ fn forgets_as<S: Shard<HeapRegion> + 'static>(design: &'static Design, alone: Al
 }
 
 fn forgets_in_a_world_as<S: Shard<HeapRegion>>(design: &'static Design, mut alone: Alone<S>) {
-    let _server = serve(design);
-    let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+    let _server = serve(small(design));
+    let client = connect();
     let (mut random, mut hits, mut misses) = (1u64, 0, 0);
     let mut below = |limit: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,13 +1,13 @@
 //! A server and clients in a simulated world: the same code as everywhere, in virtual time and from a seed.
 
-use locus_fabric::{
-    Address,
-    sim::{Adversary, NicModel, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
-};
+mod simulation;
+
+use locus_fabric::sim::{Adversary, NicModel, SimNic, SimulationConfig, SimulationCounters, simulate};
 use locus_rpc::{Pair, Way};
-use locus_runtime::{channel, interleave_async, thread};
-use locus_store::{Client, ClientConfig, Design, Index, Locus, Server, ServerConfig};
-use std::{cell::Cell, time::Duration};
+use locus_runtime::interleave_async;
+use locus_store::{Design, Index, Locus, Server, ServerConfig};
+use simulation::{connect, serve};
+use std::cell::Cell;
 
 fn small(design: &str) -> ServerConfig {
     ServerConfig {
@@ -18,32 +18,11 @@ fn small(design: &str) -> ServerConfig {
     }
 }
 
-fn address() -> Address {
-    Address::Sim("server".into())
-}
-
-/// Starts a server in a process of its own.
-fn serve(design: &'static str) -> SimProcess {
-    serve_with(small(design))
-}
-
-fn serve_with(config: ServerConfig) -> SimProcess {
-    let (ready, is_ready) = channel::channel();
-    let process = SimProcess::spawn("server", move || {
-        let server = Server::start(&SimNic::open(), config).unwrap();
-        server.listen(&address()).unwrap();
-        ready.send(()).unwrap();
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    is_ready.receive().unwrap();
-    process
-}
-
 fn put_and_get(design: &'static str, config: SimulationConfig) {
     let seed = config.seed;
     let outcome = simulate(config, move || {
-        let _server = serve(design);
-        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let _server = serve(small(design));
+        let client = connect();
         for number in 0..200u32 {
             let key = number.to_le_bytes();
             client.block_on(client.put(&key, &key.repeat(number as usize % 50))).unwrap();
@@ -91,8 +70,7 @@ fn every_pair_of_verbs_carries_puts_and_gets() {
 fn put_and_get_long(design: &'static str, config: SimulationConfig) -> SimulationCounters {
     let seed = config.seed;
     let outcome = simulate(config, move || {
-        let _server = serve(design);
-        let connect = || Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let _server = serve(small(design));
         let clients = [connect(), connect()];
         let mut last = None;
         for number in 0..40 {
@@ -148,8 +126,8 @@ fn a_record_that_is_overwritten_before_it_is_read_is_asked_for_again() {
                 value_bytes_max: 64 << 10,
                 ..small("herd")
             };
-            let _server = serve_with(config);
-            let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+            let _server = serve(config);
+            let client = connect();
             let (put, gets) = (Cell::new(0u32), Cell::new(0u64));
             let lane = |reads: bool| {
                 let (client, put, gets) = (&client, &put, &gets);
@@ -191,8 +169,8 @@ fn what_short_datagrams_do_not_carry_is_refused_by_its_limit() {
         assert!(refused.to_string().contains("--slot-bytes"), "{refused}");
         drop(Server::start(&SimNic::open(), ServerConfig { slot_bytes: 512, ..config }).unwrap());
 
-        let _server = serve("herd-ud");
-        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let _server = serve(small("herd-ud"));
+        let client = connect();
         // What names a value's place takes 20 bytes beside the key.
         for (bytes, fits) in [(972, true), (973, false), (1024, false)] {
             let put = client.block_on(client.put(&vec![7; bytes], &[1; 100]));

@@ -1,18 +1,15 @@
 //! Which verbs over which transports a get and a put take, counted where they leave in a simulated world: no pair can
 //! secretly be another.
 
+mod simulation;
+
 use locus_fabric::{
-    Address, Transport,
-    sim::{SentVerb, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
+    Transport,
+    sim::{SentVerb, SimulationConfig, SimulationCounters, simulate},
 };
 use locus_rpc::{Carrier, Pair, Way};
-use locus_runtime::{channel, thread};
-use locus_store::{Client, ClientConfig, DESIGNS, Design, Index, Locus, Server, ServerConfig};
-use std::time::Duration;
-
-fn address() -> Address {
-    Address::Sim("server".into())
-}
+use locus_store::{DESIGNS, Design, Index, Locus, ServerConfig};
+use simulation::{connect, serve};
 
 /// A value that fits a message, and one that does not.
 const SHORT: usize = 5;
@@ -21,21 +18,13 @@ const LONG: usize = 100_000;
 /// Runs a world of so many gets and puts of a value of this length, one after the other.
 fn world(design: &'static Design, gets: usize, puts: usize, bytes: usize) -> SimulationCounters {
     let outcome = simulate(SimulationConfig::default(), move || {
-        let (ready, is_ready) = channel::channel();
-        let _server = SimProcess::spawn("server", move || {
-            let config = ServerConfig {
-                design,
-                memory_bytes: 64 << 20,
-                region_bytes: 4 << 20,
-                ..ServerConfig::default()
-            };
-            let server = Server::start(&SimNic::open(), config).unwrap();
-            server.listen(&address()).unwrap();
-            ready.send(()).unwrap();
-            thread::sleep(Duration::from_secs(1 << 30));
+        let _server = serve(ServerConfig {
+            design,
+            memory_bytes: 64 << 20,
+            region_bytes: 4 << 20,
+            ..ServerConfig::default()
         });
-        is_ready.receive().unwrap();
-        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let client = connect();
         client.block_on(client.put(b"key", &vec![0; bytes])).unwrap();
         for _ in 0..gets {
             assert!(client.block_on(client.get(b"key", |_| ())).unwrap().is_some());

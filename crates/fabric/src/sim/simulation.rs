@@ -143,6 +143,22 @@ impl SimProcess {
         Self { number, ended }
     }
 
+    /// Starts a process on a host that makes something and keeps it until it is killed; returns when it is made.
+    pub fn spawn_keeper<T>(host: SimHost, name: &str, make: impl FnOnce() -> T + 'static) -> Self {
+        let (made, is_made) = channel::channel();
+        let process = Self::spawn_on(host, name, move || {
+            let _kept = make();
+            // Whoever started the process may be gone.
+            let _ = made.send(());
+            while !threads::is_ending() {
+                threads::park(None);
+            }
+        });
+        // An error says that it was killed before, or panicked, which ends the world.
+        let _ = is_made.receive();
+        process
+    }
+
     /// Kills the process, as `kill -9` does: nothing of it runs any more, and its peers notice.
     ///
     /// # Panics

@@ -6,7 +6,7 @@ use crate::{
     Transport, Verb,
 };
 use locus_runtime::{Clock, MonotonicClock, thread};
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 #[test]
 fn virtual_time_costs_no_real_time() {
@@ -76,6 +76,26 @@ fn a_killed_process_drops_what_it_held_and_its_peer_notices() {
         assert!(!crate::Link::alive(&link));
         assert!(crate::Link::receive(&link, Duration::from_secs(1)).is_err());
         drop(nic.listen(&address).expect("the address is free"));
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn a_keeper_keeps_what_it_made_until_it_is_killed() {
+    let outcome = simulate(SimulationConfig::default(), || {
+        let kept = Rc::new(());
+        let keeper = SimProcess::spawn_keeper(SimHost::add("keeper", 0), "keeper", {
+            let kept = kept.clone();
+            move || {
+                thread::sleep(Duration::from_micros(10));
+                [kept.clone(), kept]
+            }
+        });
+        assert_eq!(Rc::strong_count(&kept), 3, "it is made");
+        thread::sleep(Duration::from_secs(3600));
+        assert_eq!(Rc::strong_count(&kept), 3, "it is kept");
+        keeper.kill();
+        assert_eq!(Rc::strong_count(&kept), 1, "it is dropped");
     });
     outcome.unwrap();
 }

@@ -80,7 +80,7 @@ fn run(device: &Device, members: &Mutex<Members>, stop: &OwnedFd) {
     loop {
         match wait(device.events(), stop) {
             Heard::Nothing if device.is_taken_away() => {
-                if lose(device, members) {
+                if lose(device, members, stop) {
                     return;
                 }
             }
@@ -93,13 +93,13 @@ fn run(device: &Device, members: &Mutex<Members>, stop: &OwnedFd) {
                     (event.event_type == ffi::EVENT_DEVICE_FATAL, concerned(event, members))
                 });
                 let Some((fatal, pairs)) = heard else { continue };
-                if fatal && lose(device, members) {
+                if fatal && lose(device, members, stop) {
                     return;
                 }
                 pairs.iter().filter(|(concerned, _)| *concerned).for_each(|(_, pair)| pair.break_it());
             }
             Heard::Gone => {
-                if lose(device, members) {
+                if lose(device, members, stop) {
                     return;
                 }
             }
@@ -109,7 +109,7 @@ fn run(device: &Device, members: &Mutex<Members>, stop: &OwnedFd) {
 
 /// Lets go of the device, and then tells all that were made from it. False if the system was short of something, and it is
 /// to be done again.
-fn lose(device: &Device, members: &Mutex<Members>) -> bool {
+fn lose(device: &Device, members: &Mutex<Members>, stop: &OwnedFd) -> bool {
     let done = device.let_go().is_ok();
     let members = lock(members);
     let pairs: Vec<_> = members.pairs.iter().filter_map(Weak::upgrade).collect();
@@ -119,13 +119,19 @@ fn lose(device: &Device, members: &Mutex<Members>) -> bool {
     pairs.iter().for_each(|pair| pair.abandon());
     links.iter().for_each(|link| link.connection.close());
     if !done {
-        std::thread::sleep(PAUSE);
+        // No longer than until the NIC is closed, which is for `wait` to find out.
+        let _ = rustix::event::poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&milliseconds(PAUSE_MS)));
     }
     done
 }
 
-/// How long is waited after a failure of the kernel's.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long is waited after a failure of the kernel's, in milliseconds.
+const PAUSE_MS: u32 = 10;
+
+/// A limit of less than a second.
+fn milliseconds(count: u32) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: i64::from(count) * 1_000_000 }
+}
 
 /// What the device's descriptor says.
 #[derive(Debug, PartialEq, Eq)]
@@ -141,8 +147,7 @@ enum Heard {
 /// Waits for an event, or for the end, or until it is time to look whether the device is there.
 fn wait(events: BorrowedFd<'_>, stop: &OwnedFd) -> Heard {
     let mut ready = [PollFd::from_borrowed_fd(events, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-    let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_MS) * 1_000_000 };
-    match rustix::event::poll(&mut ready, Some(&look)) {
+    match rustix::event::poll(&mut ready, Some(&milliseconds(LOOK_MS))) {
         Ok(_) => match ready.map(|ready| ready.revents()) {
             [_, stop] if !stop.is_empty() => Heard::Stop,
             [events, _] if events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => {
@@ -155,7 +160,7 @@ fn wait(events: BorrowedFd<'_>, stop: &OwnedFd) -> Heard {
         Err(Errno::INTR) => Heard::Nothing,
         Err(_) => {
             // The kernel is out of memory: look again, but not in a hurry.
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(Duration::from_millis(PAUSE_MS.into()));
             Heard::Nothing
         }
     }

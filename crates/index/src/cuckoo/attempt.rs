@@ -13,7 +13,7 @@
 use super::{ROW_BYTES, Row, Table, WAYS};
 use crate::{Counters, Extent, Found, Key, counters::count, record::Record};
 use locus_fabric::{Prefetch, Region};
-use locus_memory::{Local, Memory, Pointer, checksum};
+use locus_memory::{Local, Memory, Pointer};
 use std::ops::Range;
 
 /// A key, and the rows in which it may be.
@@ -110,22 +110,7 @@ impl<'k> Attempt<'k> {
     /// Reads the extent into `into`, and says where in it the value is, if it is this key's.
     #[inline(always)]
     pub fn value<M: Memory>(&self, memory: &M, into: &mut [u8], counters: &Counters) -> Option<Range<usize>> {
-        let extent = self.extent()?;
-        let bytes = into.get_mut(..extent.bytes)?;
-        if !memory.read_at_once(extent.at, bytes) {
-            return None;
-        }
-        count(&counters.extents_read);
-        if M::TEARS && checksum(bytes) != extent.checksum {
-            count(&counters.extents_unverified);
-            return None;
-        }
-        let record = Record::parse(bytes)?;
-        if record.key != self.key.bytes() {
-            return None;
-        }
-        count(&counters.lookups);
-        Some(record.value)
+        self.extent()?.read_at_once(memory, &self.key, into, counters)
     }
 
     /// The record, if it is this key's, where it lies in the owner's own memory.

@@ -5,8 +5,8 @@
 //! next.
 
 use super::{Shape, slot::Slot};
-use crate::{Counters, Extent, Key, counters::count, cuckoo::Table, record::Record};
-use locus_memory::{Memory, checksum};
+use crate::{Counters, Extent, Key, counters::count, cuckoo::Table};
+use locus_memory::Memory;
 use std::ops::Range;
 
 /// What the slot of a key says, where its neighbourhood was read.
@@ -14,7 +14,7 @@ use std::ops::Range;
 pub enum Glance {
     /// The value is in the neighbourhood, here.
     Value(Range<usize>),
-    /// The record is there, if the key is its: see [`record`].
+    /// The record is there, if the key is its: see [`Extent::read_at_once`].
     Record(Extent),
 }
 
@@ -31,7 +31,7 @@ pub fn attempt<M: Memory>(
     memory.prefetch(shape.first_at(table, key), shape.read_bytes());
     match glance(memory, shape, table, key, into, counters)? {
         Glance::Value(value) => Some(value),
-        Glance::Record(extent) => record(memory, &extent, key, into, counters),
+        Glance::Record(extent) => extent.read_at_once(memory, key, into, counters),
     }
 }
 
@@ -71,27 +71,4 @@ pub fn glance<M: Memory>(
         }
     }
     None
-}
-
-/// Reads a record into `into`, if there is room, and says where in it the value is, if it is this key's.
-#[inline]
-pub fn record<M: Memory>(
-    memory: &M,
-    extent: &Extent,
-    key: &Key<'_>,
-    into: &mut [u8],
-    counters: &Counters,
-) -> Option<Range<usize>> {
-    let bytes = into.get_mut(..extent.bytes)?;
-    if !memory.read_at_once(extent.at, bytes) {
-        return None;
-    }
-    count(&counters.extents_read);
-    if M::TEARS && checksum(bytes) != extent.checksum {
-        count(&counters.extents_unverified);
-        return None;
-    }
-    let record = Record::parse(bytes).filter(|record| record.key == key.bytes())?;
-    count(&counters.lookups);
-    Some(record.value)
 }

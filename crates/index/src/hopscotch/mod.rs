@@ -22,7 +22,7 @@ mod place;
 mod shard;
 mod slot;
 
-pub use attempt::{Glance, attempt, glance, record};
+pub use attempt::{Glance, attempt, glance};
 pub use lookup::get;
 pub use partition::Partition;
 pub use shard::Shard;

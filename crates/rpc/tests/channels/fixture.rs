@@ -2,12 +2,12 @@
 
 use locus_fabric::{Nic, shm::ShmNic};
 use locus_rpc::{
-    Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Pair, Request, RpcError, Server, ServerConfig,
-    ServerCounters,
+    Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Pair, Request, RequestHeader, RpcError, Server,
+    ServerConfig, ServerCounters, fold,
 };
 use std::{
     cell::Cell,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
@@ -169,6 +169,31 @@ pub fn write<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
 /// A call that gives the reply's status, version and value.
 pub async fn whole(channel: &Channel<ShmNic>, request: Request<'_>) -> Result<(u8, u64, Vec<u8>), RpcError> {
     channel.call(&request, |reply| (reply.status, reply.version, reply.value.to_vec())).await
+}
+
+/// What a request begins with that changes something and holds nothing.
+pub fn header(sequence: u64) -> RequestHeader {
+    RequestHeader {
+        opcode: 1,
+        mutates: true,
+        staged: false,
+        key_bytes: 0,
+        value_bytes: 0,
+        incarnation: fold(INCARNATION),
+        sequence,
+        partition: 0,
+        map_epoch: 0,
+    }
+}
+
+/// Another client's call goes through.
+pub fn others_go_on(fixture: &mut Fixture, other: &Channel<ShmNic>) {
+    let mut call = pin!(whole(other, read(b"other")));
+    assert!(once(call.as_mut()).is_pending());
+    let requests = fixture.requests(1);
+    assert_eq!(requests[0].key(), b"other");
+    fixture.echo(&requests[0]);
+    assert!(finish(call).is_ok());
 }
 
 /// Polls a future once.

@@ -1,6 +1,8 @@
 //! Clients that break the rules: each is dropped and counted, and another client never notices.
 
-use crate::fixture::{Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, read, until, whole};
+use crate::fixture::{
+    Fixture, INCARNATION, SESSION, WINDOW, config, header, once, others_go_on, read, until, whole,
+};
 use locus_fabric::{
     Access, Completion, CompletionQueue, LocalSlice, Nic, PagePolicy, Payload, QueuePair, QueuePairConfig,
     SendRequest, Verb, shm::ShmNic,
@@ -45,30 +47,6 @@ impl Raw {
         let slice = LocalSlice { region: &self.buffers, offset: 0, bytes: FRAME_BYTES_MAX };
         self.pair.post_receive(2, slice).unwrap();
     }
-}
-
-fn header(sequence: u64) -> RequestHeader {
-    RequestHeader {
-        opcode: 1,
-        mutates: true,
-        staged: false,
-        key_bytes: 0,
-        value_bytes: 0,
-        incarnation: fold(INCARNATION),
-        sequence,
-        partition: 0,
-        map_epoch: 0,
-    }
-}
-
-/// Another client's call goes through.
-fn others_go_on(fixture: &mut Fixture, other: &Channel<ShmNic>) {
-    let mut call = pin!(whole(other, read(b"other")));
-    assert!(once(call.as_mut()).is_pending());
-    let requests = fixture.requests(1);
-    assert_eq!(requests[0].key(), b"other");
-    fixture.echo(&requests[0]);
-    assert!(finish(call).is_ok());
 }
 
 fn dropped_for(fixture: &mut Fixture, cause: Loss) {

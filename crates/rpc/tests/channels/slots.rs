@@ -2,8 +2,8 @@
 //! dropped, and another client never notices.
 
 use crate::fixture::{
-    Fixture, INCARNATION, SESSION, WINDOW, config, finish, once, pair, read, server_config, set_pair, until,
-    whole,
+    Fixture, INCARNATION, SESSION, WINDOW, config, header, once, others_go_on, pair, read, server_config,
+    set_pair, until, whole,
 };
 use locus_fabric::{
     Access, Completion, CompletionQueue, Facts, Link, LocalSlice, Nic, PagePolicy, Payload, QueuePair,
@@ -75,29 +75,6 @@ impl Writer {
 
 fn mark(sequence: u64, bytes: usize) -> u64 {
     sequence << 24 | bytes as u64
-}
-
-fn header(sequence: u64) -> RequestHeader {
-    RequestHeader {
-        opcode: 1,
-        mutates: true,
-        staged: false,
-        key_bytes: 0,
-        value_bytes: 0,
-        incarnation: fold(INCARNATION),
-        sequence,
-        partition: 0,
-        map_epoch: 0,
-    }
-}
-
-fn others_go_on(fixture: &mut Fixture, other: &Channel<ShmNic>) {
-    let mut call = pin!(whole(other, read(b"other")));
-    assert!(once(call.as_mut()).is_pending());
-    let requests = fixture.requests(1);
-    assert_eq!(requests[0].key(), b"other");
-    fixture.echo(&requests[0]);
-    assert!(finish(call).is_ok());
 }
 
 /// A server, an honest client, and one that WRITEs.

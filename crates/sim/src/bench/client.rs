@@ -4,7 +4,11 @@ use super::cluster::{ClusterBench, Effort, Phase, Shared};
 use locus_bench::{Kind, keys::Shape, trace::Trace};
 use locus_fabric::sim::SimNic;
 use locus_index::{Key, PARTITIONS};
-use locus_runtime::{Clock, MonotonicClock, interleave_async, thread};
+use locus_runtime::{
+    Clock, MonotonicClock,
+    channel::{Gone, Receiver, Sender},
+    interleave_async, thread, world,
+};
 use locus_store::{Client, ClientConfig, KEY_HASH_SEED, Locus, StoreError};
 use std::{
     cell::{Cell, RefCell},
@@ -14,27 +18,49 @@ use std::{
 /// How many operations of a client's trace differ.
 const TRACE_ENTRIES: usize = 1 << 14;
 
-/// The main function of a client process.
-pub(super) fn main(config: &ClusterBench, number: usize, shared: &Shared) {
-    match drive(config, number, shared) {
-        Ok(()) => {}
-        Err(error) => shared.failed(&error.to_string()),
-    }
-    shared.client_done();
+/// What ties a client to the judge.
+pub(super) struct Line {
+    /// Tells the judge that the client has loaded, that it knows the tables, that it has ended, or what failed.
+    pub report: Sender<Result<(), String>>,
+    /// Tells the client, after the first two of these, that all have come so far.
+    pub go_on: Receiver<()>,
 }
 
-fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Box<dyn std::error::Error>> {
+impl Line {
+    /// Reports the end of a phase, and waits for the next one.
+    fn next_phase(&self) -> Result<(), Gone> {
+        self.report.send(Ok(()))?;
+        self.go_on.receive()
+    }
+}
+
+/// Within what clients begin, in nanoseconds.
+const APART_NS: u64 = 1000;
+
+/// The main function of a client process.
+pub(super) fn main(config: &ClusterBench, number: usize, shared: &Shared, line: &Line) {
+    let result = drive(config, number, shared, line).map_err(|error| error.to_string());
+    // A judge who has heard of a failure is gone.
+    let _ = line.report.send(result);
+}
+
+fn drive(
+    config: &ClusterBench,
+    number: usize,
+    shared: &Shared,
+    line: &Line,
+) -> Result<(), Box<dyn std::error::Error>> {
     let client = connect(config)?;
     let shape = Shape::new(config.key_bytes, config.value_bytes, config.records - 1)?;
     let lanes = config.window.min(locus_runtime::LANES_MAX);
     load(config, number, &client, &shape, lanes)?;
-    shared.client_loaded();
-    await_end_of(Phase::Loading, shared);
+    line.next_phase()?;
     if client.reads() == Locus::Client {
         find_tables(config, &client, &shape, lanes)?;
     }
-    shared.client_ready();
-    await_end_of(Phase::Settling, shared);
+    line.next_phase()?;
+    // Clients of machines do not begin in step, in which they would stay, and meet at the server's NIC every time.
+    thread::sleep(Duration::from_nanos(world::random()? as u64 % APART_NS));
     let trace = Trace::draw_entries(
         config.workload,
         config.distribution,
@@ -72,12 +98,6 @@ fn drive(config: &ClusterBench, number: usize, shared: &Shared) -> Result<(), Bo
     let now = Effort::of(&client);
     shared.add_effort(&now, &before.get().unwrap_or(now));
     Ok(())
-}
-
-fn await_end_of(phase: Phase, shared: &Shared) {
-    while shared.phase() == phase {
-        thread::sleep(Duration::from_micros(1));
-    }
 }
 
 pub(super) fn connect(config: &ClusterBench) -> Result<Client<SimNic>, StoreError> {

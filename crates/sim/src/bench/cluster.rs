@@ -1,7 +1,7 @@
 //! A cluster of simulated hosts under a load: servers, clients, what they count, and when.
 
 use super::{
-    client,
+    client::{self, Line},
     row::{Bottleneck, ClusterRow},
 };
 use crate::Preset;
@@ -15,7 +15,10 @@ use locus_fabric::{
         simulate,
     },
 };
-use locus_runtime::{channel, thread};
+use locus_runtime::{
+    channel::{Receiver, Sender, channel},
+    thread,
+};
 use locus_store::{Client, Design, Server, ServerConfig};
 use std::{
     cell::{Cell, RefCell},
@@ -131,10 +134,8 @@ impl ClusterBench {
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    Loading,
-    /// Clients look where the tables are.
-    Settling,
-    Warming,
+    /// Clients load, look where the tables are, and warm up.
+    Beginning,
     Measuring,
     Done,
 }
@@ -145,14 +146,10 @@ pub(super) struct Shared(Rc<Books>);
 
 struct Books {
     phase: Cell<Phase>,
-    loaded: Cell<usize>,
-    ready: Cell<usize>,
-    done: Cell<usize>,
     operations: Cell<u64>,
     gets: Cell<u64>,
     errors: Cell<u64>,
     misses: Cell<u64>,
-    failure: RefCell<Option<String>>,
     histogram: RefCell<Histogram<u64>>,
     /// READs, gets and failed verifications from the time on that is measured.
     reads: Cell<u64>,
@@ -168,15 +165,11 @@ impl Shared {
     fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants");
         Self(Rc::new(Books {
-            phase: Cell::new(Phase::Loading),
-            loaded: Cell::default(),
-            ready: Cell::default(),
-            done: Cell::default(),
+            phase: Cell::new(Phase::Beginning),
             operations: Cell::default(),
             gets: Cell::default(),
             errors: Cell::default(),
             misses: Cell::default(),
-            failure: RefCell::default(),
             histogram: RefCell::new(histogram),
             reads: Cell::default(),
             all_gets: Cell::default(),
@@ -186,22 +179,6 @@ impl Shared {
 
     pub(super) fn phase(&self) -> Phase {
         self.0.phase.get()
-    }
-
-    pub(super) fn client_loaded(&self) {
-        self.0.loaded.set(self.0.loaded.get() + 1);
-    }
-
-    pub(super) fn client_ready(&self) {
-        self.0.ready.set(self.0.ready.get() + 1);
-    }
-
-    pub(super) fn client_done(&self) {
-        self.0.done.set(self.0.done.get() + 1);
-    }
-
-    pub(super) fn failed(&self, why: &str) {
-        self.0.failure.borrow_mut().get_or_insert_with(|| why.to_owned());
     }
 
     /// An operation has ended.
@@ -262,13 +239,15 @@ pub fn run(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
     config.check()?;
     let asked = config.clone();
     let steps = config.steps.scaled(config.preset.machine.processor.factor);
-    let world = SimulationConfig { seed: config.seed, steps, ..SimulationConfig::default() };
+    let longest = PATIENCE + config.warmup + config.measured;
+    let virtual_ns_max = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+    let world = SimulationConfig { seed: config.seed, steps, virtual_ns_max, ..SimulationConfig::default() };
     let outcome = simulate(world, move || play(&asked))?;
     outcome.value
 }
 
-/// Virtual time that servers and clients may take to load and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Virtual time that servers and clients may take to load, to find the tables and to end.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn play(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
     let shared = Shared::new();
@@ -278,41 +257,43 @@ fn play(config: &ClusterBench) -> Result<ClusterRow, BenchError> {
     let hosts: Vec<SimHost> = (0..config.client_hosts)
         .map(|number| SimHost::add_machine(&format!("client {number}"), machine))
         .collect();
-    let clients: Vec<SimProcess> = (0..config.clients)
+    let (report, reports) = channel();
+    let (clients, go_on): (Vec<SimProcess>, Vec<Sender<()>>) = (0..config.clients)
         .map(|number| {
-            let (config, shared) = (config.clone(), shared.clone());
+            let (config, shared, report) = (config.clone(), shared.clone(), report.clone());
+            let (sender, go_on) = channel();
+            let line = Line { report, go_on };
             let host = hosts[number % hosts.len()];
-            SimProcess::spawn_on(host, "client", move || client::main(&config, number, &shared))
+            let main = move || client::main(&config, number, &shared, &line);
+            (SimProcess::spawn_on(host, "client", main), sender)
         })
-        .collect();
-    wait_for(config.clients, |books| books.loaded.get(), &shared)?;
-    shared.0.phase.set(Phase::Settling);
-    wait_for(config.clients, |books| books.ready.get(), &shared)?;
-    shared.0.phase.set(Phase::Warming);
+        .unzip();
+    // Clients have loaded, and then found the tables.
+    for _ in 0..2 {
+        hear_from_all(config.clients, &reports)?;
+        for client in &go_on {
+            // It waits for this, unless it panicked, which ends the world.
+            let _ = client.send(());
+        }
+    }
     thread::sleep(config.warmup);
     let before = Usage::of(&servers, &hosts);
     shared.0.phase.set(Phase::Measuring);
     thread::sleep(config.measured);
     shared.0.phase.set(Phase::Done);
     let used = Usage::of(&servers, &hosts).since(&before);
-    wait_for(config.clients, |books| books.done.get(), &shared)?;
+    hear_from_all(config.clients, &reports)?;
     clients.iter().for_each(SimProcess::join);
     Ok(row(config, &shared.0, &used))
 }
 
-/// Waits until all clients have come so far.
-fn wait_for(clients: usize, count: impl Fn(&Books) -> usize, shared: &Shared) -> Result<(), BenchError> {
-    const LOOK: Duration = Duration::from_micros(50);
-    for _ in 0..PATIENCE.as_nanos() / LOOK.as_nanos() {
-        if let Some(failure) = shared.0.failure.borrow_mut().take() {
-            return Err(BenchError::Failed(failure));
-        }
-        if count(&shared.0) == clients {
-            return Ok(());
-        }
-        thread::sleep(LOOK);
+/// Waits until all clients have reported the end of a phase, or one a failure.
+fn hear_from_all(clients: usize, reports: &Receiver<Result<(), String>>) -> Result<(), BenchError> {
+    for _ in 0..clients {
+        let report = reports.receive().unwrap_or_else(|gone| Err(gone.to_string()));
+        report.map_err(BenchError::Failed)?;
     }
-    Err(BenchError::Failed(format!("clients were not ready within {PATIENCE:?} of virtual time")))
+    Ok(())
 }
 
 /// What a server may reserve. An index that takes all of it at once takes as much as with `locus bench`, in proportion: twice
@@ -327,7 +308,6 @@ fn memory_bytes(config: &ClusterBench) -> usize {
 
 /// Starts the n-th server on a host of its own, and waits until it listens.
 fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
-    let (ready, is_ready) = channel::channel();
     let mut machine = Machine::clone(&config.preset.machine);
     machine.processor.cores = config.server_cores;
     let host = SimHost::add_machine(&format!("server {number}"), &Arc::new(machine));
@@ -340,15 +320,11 @@ fn serve(config: &ClusterBench, number: usize) -> (SimHost, SimProcess) {
         window: config.window.max(ServerConfig::default().window),
         ..ServerConfig::default()
     };
-    let process = SimProcess::spawn_on(host, "server", move || {
+    let process = SimProcess::spawn_keeper(host, "server", move || {
         let server = Server::start(&SimNic::open(), server).expect("a server starts");
         server.listen(&address(number)).expect("its address is free");
-        // Whoever started it may be gone.
-        let _ = ready.send(());
-        thread::sleep(Duration::from_secs(1 << 30));
+        server
     });
-    // An error says that it panicked, which ends the world.
-    let _ = is_ready.receive();
     (host, process)
 }
 

@@ -7,15 +7,14 @@ use super::{
 };
 use locus_fabric::{
     Address,
-    sim::{SimNic, SimProcess, SimulationError, simulate},
+    sim::{SimHost, SimNic, SimProcess, SimulationError, simulate},
 };
 use locus_history::{Action, History, Limits, Operation, Outcome, Recorder, Verdict, check, minimise};
-use locus_runtime::{channel, thread, world};
+use locus_runtime::{thread, world};
 use locus_store::{Client, Design, Index, Server, ServerConfig, StoreError};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    time::Duration,
 };
 
 /// What a world that was found good has to tell.
@@ -260,8 +259,7 @@ fn play(scenario: &Scenario) -> (History, Tally, Option<String>) {
 /// Starts a server in a process of its own, and waits until it listens.
 fn serve(design: &'static Design, circumstances: &Circumstances) -> SimProcess {
     let (cores, cache_bytes) = (circumstances.cores, circumstances.cache_bytes);
-    let (ready, is_ready) = channel::channel();
-    let process = SimProcess::spawn("server", move || {
+    SimProcess::spawn_keeper(SimHost::add("server", 0), "server", move || {
         let config = ServerConfig {
             design,
             cores,
@@ -278,13 +276,8 @@ fn serve(design: &'static Design, circumstances: &Circumstances) -> SimProcess {
         };
         let server = Server::start(&SimNic::open(), config).expect("a small server starts");
         server.listen(&address()).expect("its address is free");
-        // Whoever started it may be gone.
-        let _ = ready.send(());
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    // An error says that it was killed before; then nobody waits for it.
-    let _ = is_ready.receive();
-    process
+        server
+    })
 }
 
 /// Puts the other keys that there are at first.

@@ -223,7 +223,7 @@ impl<N: Nic> Client<N> {
     ) {
         let Ok(mut scratch) = self.scratch.0.try_borrow_mut() else { return };
         let remote = &connection.remote;
-        if let Some(value) = hopscotch::record(remote, extent, key, &mut scratch[..], &self.effort)
+        if let Some(value) = extent.read_at_once(remote, key, &mut scratch[..], &self.effort)
             && remote.current().is_ok()
         {
             found(&scratch[value]);
