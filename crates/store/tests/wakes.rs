@@ -1,12 +1,14 @@
 //! Servers whose memory is WRITten sleep although nothing tells them of a WRITE: a client wakes them when they may sleep, and
 //! no more often than they have RECVs for what wakes them.
 
+mod simulation;
+
 use locus_fabric::{
-    Address, Transport,
+    Transport,
     sim::{NicModel, SentVerb, SimNic, SimProcess, SimulationConfig, SimulationCounters, simulate},
 };
-use locus_runtime::{Clock, MonotonicClock, channel, thread};
-use locus_store::{Client, ClientConfig, Design, Server, ServerConfig};
+use locus_runtime::{Clock, MonotonicClock, thread};
+use locus_store::{Client, Design, ServerConfig};
 use std::time::Duration;
 
 /// Longer than a server waits before it sleeps until it is woken, or looks by itself.
@@ -16,34 +18,18 @@ const WOKEN_NS: u64 = 20_000;
 /// How long a server naps before it sleeps.
 const NAP_NS: u64 = 100_000;
 
-fn address() -> Address {
-    Address::Sim("server".into())
-}
-
-fn serve() -> SimProcess {
-    let (ready, is_ready) = channel::channel();
-    let process = SimProcess::spawn("server", move || {
+/// Runs a world in which WRITEs wake nobody, with a client that has put a record.
+fn world(play: impl FnOnce(&SimProcess, &Client<SimNic>) + Send + 'static) -> SimulationCounters {
+    let nic = NicModel { writes_wake: false, ..NicModel::default() };
+    let outcome = simulate(SimulationConfig { nic, ..SimulationConfig::default() }, move || {
         let config = ServerConfig {
             design: Design::find("perk-wr-wr").unwrap(),
             memory_bytes: 64 << 20,
             region_bytes: 4 << 20,
             ..ServerConfig::default()
         };
-        let server = Server::start(&SimNic::open(), config).unwrap();
-        server.listen(&address()).unwrap();
-        ready.send(()).unwrap();
-        thread::sleep(Duration::from_secs(1 << 30));
-    });
-    is_ready.receive().unwrap();
-    process
-}
-
-/// Runs a world in which WRITEs wake nobody, with a client that has put a record.
-fn world(play: impl FnOnce(&SimProcess, &Client<SimNic>) + Send + 'static) -> SimulationCounters {
-    let nic = NicModel { writes_wake: false, ..NicModel::default() };
-    let outcome = simulate(SimulationConfig { nic, ..SimulationConfig::default() }, move || {
-        let server = serve();
-        let client = Client::connect(&SimNic::open(), &[address()], ClientConfig::default()).unwrap();
+        let server = simulation::serve(config);
+        let client = simulation::connect();
         client.block_on(client.put(b"key", b"value")).unwrap();
         play(&server, &client);
     });
