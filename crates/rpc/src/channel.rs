@@ -120,9 +120,8 @@ struct Inner<N: Nic> {
     silent_since_ns: Option<u64>,
     /// How often the server was woken since something has come.
     wakes: u32,
-    /// When a request alone was sent, or its reply was still waited for: if none is under way any more, the server has answered
-    /// since.
-    asked_ns: Option<u64>,
+    /// When the last reply came that none was waited for after, where the server may have to be woken.
+    heard_ns: Option<u64>,
 }
 
 /// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
@@ -162,7 +161,7 @@ impl<N: Nic> Channel<N> {
             sleeps: 0,
             silent_since_ns: None,
             wakes: 0,
-            asked_ns: None,
+            heard_ns: None,
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
@@ -190,7 +189,7 @@ impl<N: Nic> Channel<N> {
         }
         line.connect(&inner.link, facts, greeting, inner.config.window)?;
         inner.state = State::Connected;
-        inner.asked_ns = None;
+        inner.heard_ns = None;
         inner.token = greeting.token;
         inner.incarnation = crate::fold(greeting.incarnation);
         if !greeting.resumed {

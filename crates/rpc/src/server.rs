@@ -16,6 +16,7 @@ use crate::{
 };
 pub use incoming::Incoming;
 use locus_fabric::{Completion, FabricError, Facts, Nic};
+use locus_runtime::MonotonicClock;
 use std::{cell::Cell, collections::VecDeque, time::Duration};
 
 /// The limits of a server core.
@@ -121,8 +122,10 @@ pub struct Server<N: Nic> {
     /// Whether the next poll looks at the completion queue in any case, and whether the core has slept before it.
     sweeps: Cell<bool>,
     slept: Cell<bool>,
-    /// How many requests there had been when the core slept last.
+    /// How many requests there had been when the core slept last, and until when it only naps.
     requests_slept: Cell<u64>,
+    naps_until_ns: Cell<u64>,
+    clock: MonotonicClock,
     /// Places of connections with posts that were not rung.
     touched: Vec<u16>,
     doorbell: Doorbell,
@@ -138,8 +141,8 @@ pub struct Server<N: Nic> {
 
 /// The most requests that one poll gives.
 pub const BATCH_MAX: usize = 32;
-/// How long the first sleep after a request may last where WRITEs wake nobody: only from the next one a client has to wake the
-/// core.
+/// For so long after the last request a core sleeps no longer where WRITEs wake nobody, and then looks: only after that a client
+/// has to wake it.
 pub(crate) const NAP: Duration = Duration::from_micros(100);
 /// Among polls for WRITten requests, one in so many looks at the completion queue, too.
 const QUEUE_EVERY: u32 = 16;
@@ -180,6 +183,8 @@ impl<N: Nic> Server<N> {
             sweeps: Cell::new(false),
             slept: Cell::new(false),
             requests_slept: Cell::new(0),
+            naps_until_ns: Cell::new(0),
+            clock: MonotonicClock::new(),
             touched: Vec::with_capacity(config.channels_max),
             doorbell: Doorbell::new(nic.properties().dear_doorbells, config.window_max.div_ceil(2)),
             backlogged: Vec::new(),

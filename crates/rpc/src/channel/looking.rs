@@ -21,9 +21,10 @@ const QUEUE_EVERY: u64 = 16;
 const WAKE_NS: u64 = 1_000_000;
 /// How often. One that was woken and does not answer is busy, or has stopped: it will look when it can.
 pub(crate) const WAKES_MAX: u32 = 4;
-/// A server that had a request so long ago still looks for others without being woken, in nanoseconds: half of what it naps
-/// at least ([`NAP`](crate::server::NAP)), so that a request has as long to get there.
-const AWAKE_NS: u64 = crate::server::NAP.as_nanos() as u64 / 2;
+/// A server whose answer was seen so long ago still looks for requests without being woken, in nanoseconds: a quarter of what it
+/// naps at least ([`NAP`](crate::server::NAP)). Half of that this side may have napped itself before it saw the answer, and
+/// answer and request take their time to travel.
+const AWAKE_NS: u64 = crate::server::NAP.as_nanos() as u64 / 4;
 
 impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
@@ -153,7 +154,6 @@ impl<N: Nic> Inner<N> {
             return;
         }
         let now_ns = self.clock.now_ns();
-        self.asked_ns = Some(now_ns);
         if self.config.pair.is_lossy() {
             self.repeat_requests(now_ns);
         }
@@ -170,7 +170,7 @@ impl<N: Nic> Inner<N> {
     #[inline]
     pub(super) fn rouse(&mut self, hub: &Hub<N>, member: u16) {
         let now_ns = self.clock.now_ns();
-        if self.asked_ns.replace(now_ns).is_none_or(|asked_ns| now_ns - asked_ns >= AWAKE_NS) {
+        if self.heard_ns.is_none_or(|heard_ns| now_ns - heard_ns >= AWAKE_NS) {
             // What woke it the last time is done, perhaps.
             self.drive(hub, member);
             self.wake();
@@ -227,6 +227,9 @@ impl<N: Nic> Inner<N> {
     #[inline]
     pub(super) fn arrived(&mut self, bytes: usize) {
         (self.silent_since_ns, self.wakes) = (None, 0);
+        if self.window.is_alone() && self.line.as_ref().is_some_and(Line::wakes) {
+            self.heard_ns = Some(self.clock.now_ns());
+        }
         let header = match ReplyHeader::parse(&self.arrival[..bytes]) {
             Ok(header) if header.incarnation == self.incarnation => header,
             Ok(_) => return self.lose(Loss::WrongIncarnation),

@@ -12,7 +12,7 @@ use crate::{
     tag::{self, Kind},
 };
 use locus_fabric::{Completion, CompletionQueue, Nic, Status, Work};
-use locus_runtime::Park;
+use locus_runtime::{Clock, Park};
 use std::{sync::Arc, time::Duration};
 
 /// How many clients' slots one poll looks at. A look is one load, of a line that is cached until its client writes.
@@ -229,7 +229,7 @@ impl<N: Nic> Server<N> {
 /// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
 /// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
 /// so that none is missed; elsewhere a client that has had no answer for a moment wakes the core by an immediate, together with its request. For that
-/// moment the core naps, once, and looks again.
+/// moment the core naps, and then looks again.
 impl<N: Nic> Park for Server<N> {
     fn prepare(&self) -> bool {
         if !self.queue.prepare() {
@@ -252,12 +252,24 @@ impl<N: Nic> Park for Server<N> {
 
     fn park(&self, timeout: Duration) {
         self.slept.set(true);
-        let requests = self.counters.requests;
-        let naps = self.requests_slept.replace(requests) != requests && !self.silent.is_empty();
-        self.queue.park(if naps && !self.nic.properties().writes_wake { timeout.min(NAP) } else { timeout });
+        let wakes = self.silent.is_empty() || self.nic.properties().writes_wake;
+        self.queue.park(if wakes { timeout } else { timeout.min(self.nap()) });
     }
 
     fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.queue.waker()
+    }
+}
+
+impl<N: Nic> Server<N> {
+    /// How long the core may sleep although WRITEs do not wake it: whatever else ends a nap does not shorten it.
+    #[cold]
+    fn nap(&self) -> Duration {
+        let (now_ns, requests) = (self.clock.now_ns(), self.counters.requests);
+        if self.requests_slept.replace(requests) != requests {
+            self.naps_until_ns.set(now_ns + NAP.as_nanos() as u64);
+        }
+        let left_ns = self.naps_until_ns.get().saturating_sub(now_ns);
+        if left_ns > 0 { Duration::from_nanos(left_ns) } else { Duration::MAX }
     }
 }
