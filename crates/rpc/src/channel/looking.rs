@@ -165,20 +165,17 @@ impl<N: Nic> Inner<N> {
         }
     }
 
-    /// After a request alone was sent to a server that does not notice it asleep: wakes the server, unless that has answered
-    /// something a moment ago.
+    /// Whether the server may sleep and does not notice a request: where that is so, and none was answered a moment ago. Then it
+    /// is to be woken after the request.
     #[inline]
-    pub(super) fn rouse(&mut self, hub: &Hub<N>, member: u16) {
-        let now_ns = self.clock.now_ns();
-        if self.heard_ns.is_none_or(|heard_ns| now_ns - heard_ns >= AWAKE_NS) {
-            // What woke it the last time is done, perhaps.
-            self.drive(hub, member);
-            self.wake();
-        }
+    pub(super) fn may_sleep(&self) -> bool {
+        let now_ns = || self.clock.now_ns();
+        self.line.as_ref().is_some_and(Line::wakes)
+            && self.heard_ns.is_none_or(|heard_ns| now_ns() - heard_ns >= AWAKE_NS)
     }
 
     #[cold]
-    fn wake(&mut self) {
+    pub(super) fn wake(&mut self) {
         let woken = self.line.as_mut().map(|line| line.wake().and_then(|()| line.ring()));
         if let Some(Err(error)) = woken {
             self.lose(Loss::Refused(error));

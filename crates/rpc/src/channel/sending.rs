@@ -26,6 +26,8 @@ impl<N: Nic> Inner<N> {
         if self.line.as_ref().is_some_and(Line::is_half_full) {
             self.drive(&channel.hub, channel.member);
         }
+        // Before it is posted, which takes long on some NICs.
+        let wakes = self.window.is_alone() && self.may_sleep();
         let sent = if self.is_long(request) {
             self.post_staged(channel, index, request)
         } else {
@@ -40,8 +42,10 @@ impl<N: Nic> Inner<N> {
                 slot.phase = Phase::Sent;
                 // The core must not sleep before the doorbell has rung.
                 channel.hub.note_news();
-                if self.window.is_alone() && self.line.as_ref().is_some_and(Line::wakes) {
-                    self.rouse(&channel.hub, channel.member);
+                if wakes {
+                    // What woke it the last time is done, perhaps.
+                    self.drive(&channel.hub, channel.member);
+                    self.wake();
                 }
             }
             Err(PostError::SendQueueFull(_)) => {
