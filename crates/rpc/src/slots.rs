@@ -32,6 +32,8 @@ const MARK_BYTES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     slot_bytes: usize,
+    /// The longest frame; slots are rounded up, and buffers are not.
+    frame_bytes_max: usize,
     /// How many: a power of two, since a sequence names one.
     slots: usize,
     /// Whether a checksum follows the mark.
@@ -60,7 +62,7 @@ impl Layout {
     /// Slots for a window of frames of up to so many bytes.
     pub fn new(window: usize, frame_bytes: usize, checked: bool) -> Self {
         let slot_bytes = (frame_bytes.next_multiple_of(8) + TAIL_BYTES_MAX).next_multiple_of(64);
-        Self { slot_bytes, slots: stride(window) as usize, checked }
+        Self { slot_bytes, frame_bytes_max: frame_bytes, slots: stride(window) as usize, checked }
     }
 
     /// Whether WRITEs to memory behind this NIC need a checksum.
@@ -111,7 +113,7 @@ impl Layout {
 
     /// Whether a mark's length makes sense.
     fn fits(&self, mark: Mark) -> bool {
-        mark.bytes() > 0 && self.bytes_of(mark.bytes()) <= self.slot_bytes
+        (1..=self.frame_bytes_max).contains(&mark.bytes())
     }
 
     /// Puts a frame and what belongs to it into one piece of memory: as much of `into` as is given back.

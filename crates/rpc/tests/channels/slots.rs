@@ -95,7 +95,8 @@ fn dropped_for(fixture: &mut Fixture, other: &Channel<ShmNic>, cause: Loss) {
 
 #[test]
 fn a_mark_that_names_an_impossible_length_drops_its_channel_alone() {
-    for bytes in [0, SLOT_BYTES, 0xffff] {
+    // Among them those that a slot has room for, since it is rounded up, and the longest frame's buffer has not.
+    for bytes in (FRAME_BYTES_MAX + 1..=SLOT_BYTES).chain([0, 0xffff]) {
         let (mut fixture, other, mut writer) = with_writer(Way::RC_WRITE, Way::RC_WRITE);
         writer.put(0, &header(4).encode(), mark(4, bytes), None);
         let cause = Loss::Malformed(FrameError::Mark { bytes, slot_bytes: SLOT_BYTES });
