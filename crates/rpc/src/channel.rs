@@ -7,6 +7,7 @@
 mod call;
 mod looking;
 mod sending;
+mod waking;
 
 use crate::{
     ChannelCounters, Greeting, Hub, KEY_BYTES_MAX, Loss, Pair, RpcError, STAGED_BYTES_MAX, Staging,
@@ -20,13 +21,14 @@ use crate::{
 pub use call::{Call, Step};
 use locus_fabric::{FabricError, Facts, Link, Nic, Work};
 use locus_runtime::MonotonicClock;
-pub(crate) use looking::WAKES_MAX;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
     task::Poll,
 };
+use waking::Silence;
+pub(crate) use waking::WAKES_MAX;
 
 /// The limits of a channel. Both sides must agree on the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,12 +118,7 @@ struct Inner<N: Nic> {
     /// How often the core has slept, and had when it was last looked whether something is overdue.
     slept: Rc<Cell<u64>>,
     sleeps: u64,
-    /// Since when nothing has come, as far as that was looked at, and the server was not woken.
-    silent_since_ns: Option<u64>,
-    /// How often the server was woken since something has come.
-    wakes: u32,
-    /// When the last reply came that none was waited for after, where the server may have to be woken.
-    heard_ns: Option<u64>,
+    silence: Silence,
 }
 
 /// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
@@ -159,9 +156,7 @@ impl<N: Nic> Channel<N> {
             clock: MonotonicClock::new(),
             slept: hub.slept(),
             sleeps: 0,
-            silent_since_ns: None,
-            wakes: 0,
-            heard_ns: None,
+            silence: Silence::default(),
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
@@ -189,7 +184,7 @@ impl<N: Nic> Channel<N> {
         }
         line.connect(&inner.link, facts, greeting, inner.config.window)?;
         inner.state = State::Connected;
-        inner.heard_ns = None;
+        inner.silence = Silence::default();
         inner.token = greeting.token;
         inner.incarnation = crate::fold(greeting.incarnation);
         if !greeting.resumed {

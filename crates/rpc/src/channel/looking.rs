@@ -16,15 +16,6 @@ use locus_runtime::Clock;
 const LOOK_EVERY: u64 = 64;
 /// Where replies come without a completion, the completion queue is looked at after so many looks at a slot.
 const QUEUE_EVERY: u64 = 16;
-/// A server that has answered nothing for so long is woken though it should be awake, in nanoseconds; then after twice as long
-/// each time.
-const WAKE_NS: u64 = 1_000_000;
-/// How often. One that was woken and does not answer is busy, or has stopped: it will look when it can.
-pub(crate) const WAKES_MAX: u32 = 4;
-/// A server whose answer was seen so long ago still looks for requests without being woken, in nanoseconds: a quarter of what it
-/// naps at least ([`NAP`](crate::server::NAP)). Half of that this side may have napped itself before it saw the answer, and
-/// answer and request take their time to travel.
-const AWAKE_NS: u64 = crate::server::NAP.as_nanos() as u64 / 4;
 
 impl<N: Nic> Inner<N> {
     /// Handles what has arrived, and says whether there was anything.
@@ -157,28 +148,8 @@ impl<N: Nic> Inner<N> {
         if self.config.pair.is_lossy() {
             self.repeat_requests(now_ns);
         }
-        let since_ns = *self.silent_since_ns.get_or_insert(now_ns);
-        if self.wakes < WAKES_MAX && now_ns - since_ns >= WAKE_NS << self.wakes {
-            self.silent_since_ns = None;
-            self.wakes += 1;
+        if self.silence.is_too_long(now_ns) {
             self.wake();
-        }
-    }
-
-    /// Whether the server may sleep and does not notice a request: where that is so, and none was answered a moment ago. Then it
-    /// is to be woken after the request.
-    #[inline]
-    pub(super) fn may_sleep(&self) -> bool {
-        let now_ns = || self.clock.now_ns();
-        self.line.as_ref().is_some_and(Line::wakes)
-            && self.heard_ns.is_none_or(|heard_ns| now_ns() - heard_ns >= AWAKE_NS)
-    }
-
-    #[cold]
-    pub(super) fn wake(&mut self) {
-        let woken = self.line.as_mut().map(|line| line.wake().and_then(|()| line.ring()));
-        if let Some(Err(error)) = woken {
-            self.lose(Loss::Refused(error));
         }
     }
 
@@ -223,10 +194,7 @@ impl<N: Nic> Inner<N> {
     /// Matches the reply in the arrival buffer with its call.
     #[inline]
     pub(super) fn arrived(&mut self, bytes: usize) {
-        (self.silent_since_ns, self.wakes) = (None, 0);
-        if self.window.is_alone() && self.line.as_ref().is_some_and(Line::wakes) {
-            self.heard_ns = Some(self.clock.now_ns());
-        }
+        self.heard();
         let header = match ReplyHeader::parse(&self.arrival[..bytes]) {
             Ok(header) if header.incarnation == self.incarnation => header,
             Ok(_) => return self.lose(Loss::WrongIncarnation),

@@ -26,8 +26,7 @@ impl<N: Nic> Inner<N> {
         if self.line.as_ref().is_some_and(Line::is_half_full) {
             self.drive(&channel.hub, channel.member);
         }
-        // Before it is posted, which takes long on some NICs.
-        let wakes = self.window.is_alone() && self.may_sleep();
+        let wakes = self.may_sleep();
         let sent = if self.is_long(request) {
             self.post_staged(channel, index, request)
         } else {

@@ -228,8 +228,8 @@ impl<N: Nic> Server<N> {
 
 /// What a server core sleeps on. WRITten requests raise no completion: where a WRITE wakes who sleeps
 /// ([`writes_wake`](locus_fabric::Properties::writes_wake)), they are looked for once more after the sleep was announced,
-/// so that none is missed; elsewhere a client that has had no answer for a moment wakes the core by an immediate, together with its request. For that
-/// moment the core naps, and then looks again.
+/// so that none is missed; elsewhere a client that has had no answer for a moment wakes the core by an immediate after its
+/// request. For that moment the core naps, and then looks again.
 impl<N: Nic> Park for Server<N> {
     fn prepare(&self) -> bool {
         if !self.queue.prepare() {
