@@ -5,12 +5,12 @@
 //! tried whether there are more. Where messages come one at a time hardly anybody waits.
 
 /// How many empty polls are waited through for a message that belongs to those that have come: more than the kernel takes
-/// to carry one out.
-const PATIENCE: u32 = 128;
+/// to carry one out, also where that is emulated.
+const PATIENCE: u32 = 256;
 /// Of so many rings two try whether more belong together: the first gets the rest of a burst, the second a whole one.
-const TRY_EVERY: u32 = 16;
+const TRY_EVERY: u32 = 8;
 /// The same where messages come one at a time.
-const TRY_ONE_EVERY: u32 = 256;
+const TRY_ONE_EVERY: u32 = 512;
 
 /// Decides when what was posted is started.
 #[derive(Debug)]

@@ -168,7 +168,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(point: &'a Point, queue_pairs: usize) -> Self {
         // It yields to whatever its answers need the core for, and never sleeps: no wake-up is measured.
-        let policy = IdlePolicy { yields: u32::MAX - 512, ..IdlePolicy::default() };
+        let policy = IdlePolicy { yields: u32::MAX, ..IdlePolicy::default() };
         Self {
             point,
             clock: MonotonicClock::new(),
