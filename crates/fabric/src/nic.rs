@@ -216,6 +216,19 @@ pub trait QueuePair {
     fn write_at_once(&mut self, _from: &[u8], _to: &RemoteSlice<'_, Self::Nic>) -> bool {
         false
     }
+    /// Sends a message at once, past both queues, if nothing that was posted waits to start: it arrives like an unsignaled SEND.
+    /// Over RC and UC, only on NICs that carry messages without a hand of their own ([`Properties::messages_at_once`]). False
+    /// if nothing was sent, for instance since the peer has no room; post the SEND to wait for that, or to see why.
+    fn send_at_once(&mut self, _pieces: &[&[u8]]) -> bool {
+        false
+    }
+    /// Takes the next message at once, past the completion queue, and says how long it is: one by SEND without an immediate that
+    /// fits `into` and the oldest RECV, which stays posted. Over RC and UC, on the same NICs. None if there is no such message;
+    /// what else has come, or is wrong, a poll brings. Messages for which a poll has taken a RECV are older than those taken
+    /// here later.
+    fn receive_at_once(&mut self, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
     /// Starts whatever was posted (the doorbell).
     fn ring(&mut self) -> Result<(), PostError>;
     /// Posts a RECV. On UD the first 40 bytes of the buffer are for the GRH.

@@ -103,6 +103,9 @@ pub struct Properties {
     pub reads_at_once: bool,
     /// Whether [`QueuePair::write_at_once`](crate::QueuePair::write_at_once) works: so is a WRITE.
     pub writes_at_once: bool,
+    /// Whether [`QueuePair::send_at_once`](crate::QueuePair::send_at_once) and
+    /// [`QueuePair::receive_at_once`](crate::QueuePair::receive_at_once) work.
+    pub messages_at_once: bool,
 }
 
 /// What becomes of an RC message for which the receiver has posted no RECV.

@@ -9,7 +9,7 @@ use crate::{
     frame::{FRAME_BYTES_MAX, FrameError, REPLY_BYTES_MAX},
     inbox::Inbox,
     outbox::{Buffers, Course, Outbox, Sent, WAKE},
-    pair::{Carrier, TOKEN_BYTES},
+    pair::{Carrier, TOKEN_BYTES, Way},
     slots::{Arrivals, Layout, Look, TAIL_BYTES_MAX},
     tag::Tag,
 };
@@ -32,6 +32,8 @@ pub(crate) struct End<N: Nic> {
     inbox: Option<Inbox<N>>,
     /// Where requests are WRITten.
     pub arrivals: Option<Arrivals<N>>,
+    /// Whether messages are taken at once.
+    at_once: bool,
     reply: Return<N>,
 }
 
@@ -59,6 +61,11 @@ fn depths(pair: &Pair, window: usize) -> (usize, usize) {
         _ => 1,
     };
     (2 * window, receives)
+}
+
+/// Whether messages that go this way are taken at once, past the completion queue.
+pub(crate) fn takes_at_once<N: Nic>(nic: &N, way: Way) -> bool {
+    way.carrier == Carrier::Send && way.is_connected() && nic.properties().messages_at_once
 }
 
 /// The completions that a channel of this window may cause.
@@ -131,7 +138,8 @@ impl<N: Nic> End<N> {
                 Return::Posted(Course::write(region, layout, false).ok_or_else(absent)?)
             }
         };
-        Ok((Self { pair, connected, inbox, arrivals, reply }, ours))
+        let at_once = takes_at_once(nic, pair.request);
+        Ok((Self { pair, connected, inbox, arrivals, at_once, reply }, ours))
     }
 
     /// Takes what a RECV was consumed for, and posts the RECV again.
@@ -165,7 +173,30 @@ impl<N: Nic> End<N> {
     /// Whether requests come that raise no completion.
     #[inline]
     pub fn comes_silently(&self) -> bool {
-        self.pair.request.carrier == Carrier::Write
+        self.pair.request.carrier == Carrier::Write || self.at_once
+    }
+
+    /// Looks for a request that has come and raised no completion. `around` looks behind gaps, too.
+    #[inline]
+    pub fn look(&mut self, around: bool, into: &mut [u8]) -> Look {
+        match (&self.arrivals, &mut self.connected) {
+            (Some(arrivals), _) if around => arrivals.look_around(into),
+            (Some(arrivals), _) => arrivals.look_ahead(into),
+            (None, Some(outbox)) if self.at_once => {
+                outbox.pair.receive_at_once(into).map_or(Look::Nothing, Look::Frame)
+            }
+            _ => Look::Nothing,
+        }
+    }
+
+    /// Whether it is worth a look.
+    #[inline]
+    pub fn expects(&self, around: bool) -> bool {
+        match &self.arrivals {
+            Some(arrivals) if around => arrivals.has_any(),
+            Some(arrivals) => arrivals.expects(),
+            None => self.at_once && !around,
+        }
     }
 
     /// Sends a reply, or puts it where it is READ.

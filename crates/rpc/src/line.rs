@@ -3,6 +3,7 @@
 
 use crate::{
     Greeting, Hub, Pair, RpcError,
+    end::takes_at_once,
     frame::{FRAME_BYTES_MAX, REPLY_BYTES_MAX},
     hub::Watch,
     inbox::Inbox,
@@ -34,6 +35,8 @@ pub(crate) struct Line<N: Nic> {
     pub replies: Replies<N>,
     /// Whether a server that sleeps does not notice requests: it is woken by an immediate.
     wakes: bool,
+    /// Whether replies are taken at once.
+    at_once: bool,
 }
 
 /// How replies come.
@@ -119,7 +122,8 @@ impl<N: Nic> Line<N> {
             datagrams.pair.activate()?;
         }
         let wakes = pair.request.carrier == Carrier::Write && !nic.properties().writes_wake;
-        Ok(Self { pair, connected, datagrams, course: None, replies, wakes })
+        let at_once = takes_at_once(nic, pair.reply);
+        Ok(Self { pair, connected, datagrams, course: None, replies, wakes, at_once })
     }
 
     /// What the hub has to look after while a request is under way.
@@ -200,6 +204,18 @@ impl<N: Nic> Line<N> {
     #[inline]
     pub fn outbox(&mut self) -> Option<&mut Outbox<N>> {
         if self.pair.request.is_connected() { self.connected.as_mut() } else { self.datagrams.as_mut() }
+    }
+
+    /// Whether replies are taken at once.
+    #[inline(always)]
+    pub fn takes_at_once(&self) -> bool {
+        self.at_once
+    }
+
+    /// Takes a reply at once, and says how long it is.
+    #[inline]
+    pub fn take_at_once(&mut self, into: &mut [u8]) -> Option<usize> {
+        self.connected.as_mut().filter(|_| self.at_once)?.pair.receive_at_once(into)
     }
 
     /// Takes a reply out of a RECV; none if it is a datagram that does not begin with the token.

@@ -187,6 +187,7 @@ impl<N: Nic> Outbox<N> {
         parts: &[&[u8]],
     ) -> Result<Sent, PostError> {
         match course {
+            Course::Send if self.pair.send_at_once(parts) => Ok(Sent::AtOnce),
             Course::Send => self.post_frame(course, 0, parts),
             Course::Datagram { token, .. } => {
                 let token = token.to_le_bytes();

@@ -123,6 +123,7 @@ fn properties() -> Properties {
         prefetches: true,
         reads_at_once: true,
         writes_at_once: true,
+        messages_at_once: true,
     }
 }
 

@@ -182,6 +182,16 @@ impl QueuePair for ShmQueuePair {
         self.core.borrow_mut().write_at_once(from, to)
     }
 
+    #[inline(always)]
+    fn send_at_once(&mut self, pieces: &[&[u8]]) -> bool {
+        self.core.borrow_mut().send_at_once(pieces)
+    }
+
+    #[inline(always)]
+    fn receive_at_once(&mut self, into: &mut [u8]) -> Option<usize> {
+        self.core.borrow_mut().receive_at_once(into)
+    }
+
     #[inline]
     fn ring(&mut self) -> Result<(), PostError> {
         let mut core = self.core.borrow_mut();

@@ -4,7 +4,7 @@
 use super::{
     ShmNic,
     channel::Verdict,
-    copy::{Neighbours, Sink},
+    copy::{self, Neighbours, Sink},
     message::Header,
     queue_pair::{Core, Range},
 };
@@ -114,6 +114,34 @@ impl Core {
                 outbound.wake_sender();
             }
         }
+    }
+
+    /// Takes a message past the RECVs: as if the oldest had been posted again. None if there is none, or it is not simply that.
+    #[inline]
+    pub(crate) fn receive_at_once(&mut self, into: &mut [u8]) -> Option<usize> {
+        let inbound = self.inbound.first_mut().filter(|inbound| inbound.has_message())?;
+        let plain = self.state == QueuePairState::Ready
+            && self.config.transport != Transport::Ud
+            && !inbound.spoken();
+        let header = if plain { inbound.peek(self.config.message_bytes).ok()?? } else { return None };
+        let bytes = header.payload_bytes();
+        let room = self.receives.oldest()?.buffer.bytes.min(into.len());
+        if header.write || header.immediate.is_some() || bytes > room {
+            return None;
+        }
+        let mut rest = &mut into[..bytes];
+        for (piece, bytes) in inbound.payload(header) {
+            let (front, back) = rest.split_at_mut(bytes);
+            copy::copy_out(piece, 0, front);
+            rest = back;
+        }
+        inbound.advance(header);
+        if (inbound.publish() || header.acknowledge)
+            && let Some(outbound) = &mut self.outbound
+        {
+            outbound.wake_sender();
+        }
+        Some(bytes)
     }
 
     /// Gives one message to the oldest RECV.

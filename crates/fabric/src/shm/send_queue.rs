@@ -410,6 +410,23 @@ impl Core {
         may
     }
 
+    /// A SEND that is in the peer's ring when this returns; false if it is not: then nothing was stored that the peer looks at.
+    #[inline]
+    pub(crate) fn send_at_once(&mut self, pieces: &[&[u8]]) -> bool {
+        let may = self.state == QueuePairState::Ready && self.may_start();
+        // None over UD.
+        let Some(outbound) = self.outbound.as_mut().filter(|_| may) else { return false };
+        let payload = Bytes::Gathered(pieces);
+        let header = Header {
+            bytes: payload.len(),
+            write: false,
+            immediate: None,
+            fail_if_not_ready: self.config.receiver_not_ready == ReceiverNotReady::Fail,
+            acknowledge: false,
+        };
+        header.bytes <= outbound.message_bytes && outbound.send(header, |sink| payload.pour(sink)) == Ok(true)
+    }
+
     fn atomic(&mut self, into: Range, at: Place, change: impl FnOnce(&AtomicU64) -> u64) -> Start {
         let imported = self.remote.get(at.held);
         let status = imported.check(self.link.id, at.offset, 8, true);

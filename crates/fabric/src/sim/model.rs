@@ -82,6 +82,7 @@ impl NicModel {
             prefetches: false,
             reads_at_once: false,
             writes_at_once: false,
+            messages_at_once: false,
         }
     }
 }

@@ -154,6 +154,7 @@ fn properties(chosen: &Chosen) -> Result<Properties, FabricError> {
         prefetches: false,
         reads_at_once: false,
         writes_at_once: false,
+        messages_at_once: false,
     })
 }
 

@@ -20,6 +20,7 @@ mod inline;
 mod legality;
 mod links;
 mod messages;
+mod messages_at_once;
 mod park;
 mod queues;
 mod regions;
@@ -222,6 +223,7 @@ fn cases<N: Nic>() -> Vec<Case<N>> {
         legality::cases(),
         transfer::cases(),
         at_once::cases(),
+        messages_at_once::cases(),
         inline::cases(),
         messages::cases(),
         unready::cases(),

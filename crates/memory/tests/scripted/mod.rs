@@ -81,6 +81,7 @@ impl ScriptedNic {
             prefetches: true,
             reads_at_once,
             writes_at_once: false,
+            messages_at_once: false,
         };
         let script = Script {
             posted: VecDeque::new(),

@@ -71,12 +71,12 @@ impl<N: Nic> Inner<N> {
     pub(super) fn look_for(&mut self, hub: &Hub<N>, member: u16, index: usize) {
         let Some(line) = &mut self.line else { return };
         match &line.replies {
-            Replies::Received(_) => drop(self.drive(hub, member)),
-            Replies::Written(_) => {
+            Replies::Received(_) if !line.takes_at_once() => drop(self.drive(hub, member)),
+            Replies::Received(_) | Replies::Written(_) => {
                 if self.doorbell.is_ripe() || self.doorbell.is_due(false) {
                     self.ring();
                 }
-                if self.look_at(index) {
+                if self.take_at_once() || self.look_at(index) {
                     return;
                 }
                 // A core that has slept may have been woken by a completion.
@@ -114,6 +114,19 @@ impl<N: Nic> Inner<N> {
                 Some(Replies::Fetched(_)) => self.look_for(hub, member, index),
                 _ => return any,
             }
+        }
+        any
+    }
+
+    /// Takes the replies that have come at once, whoever waits for them, and says whether there was any.
+    #[inline]
+    fn take_at_once(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..self.window.slots.len() {
+            let Some(line) = &mut self.line else { return any };
+            let Some(bytes) = line.take_at_once(&mut self.arrival) else { return any };
+            self.arrived(bytes);
+            any = true;
         }
         any
     }

@@ -81,18 +81,12 @@ impl<N: Nic> Server<N> {
         let Some(&place) = self.silent.get(index) else { return };
         let place = usize::from(place);
         for _ in 0..BATCH_MAX {
-            let Some(Some(connection)) = self.connections.get(place) else { return };
-            let Some(arrivals) = &connection.end.arrivals else { return };
-            if !(if around { arrivals.has_any() } else { arrivals.expects() }) {
+            let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+            if !connection.end.expects(around) {
                 return;
             }
             let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-            let look = if around {
-                arrivals.look_around(&mut message.buffer)
-            } else {
-                arrivals.look_ahead(&mut message.buffer)
-            };
-            let taken = match look {
+            let taken = match connection.end.look(around, &mut message.buffer) {
                 Look::Nothing => return,
                 Look::Frame(bytes) => {
                     message.bytes = bytes;
