@@ -141,6 +141,13 @@ impl<N: Nic> Hub<N> {
         action(&self.inner.borrow().queue)
     }
 
+    /// Whether completions of a member wait in its mailbox.
+    #[inline]
+    pub(crate) fn has_mail(&self, member: u16) -> bool {
+        let inner = self.inner.borrow();
+        inner.waiting > 0 && !inner.mailboxes[usize::from(member)].mail.is_empty()
+    }
+
     /// Something has happened that a core looks at before it sleeps.
     #[inline]
     pub(crate) fn note_news(&self) {

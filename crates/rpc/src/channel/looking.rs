@@ -34,6 +34,16 @@ impl<N: Nic> Inner<N> {
         any
     }
 
+    /// The same until nothing more comes: one poll may have taken as many messages into RECVs as the window is wide, and the
+    /// next one is not due soon.
+    fn drive_all(&mut self, hub: &Hub<N>, member: u16) {
+        for _ in 0..=self.window.slots.len() {
+            if !self.drive(hub, member) {
+                return;
+            }
+        }
+    }
+
     /// Nothing has come.
     #[inline]
     pub(super) fn nothing(&mut self) {
@@ -80,8 +90,9 @@ impl<N: Nic> Inner<N> {
                     return;
                 }
                 // A core that has slept may have been woken by a completion.
-                if (self.counters.empty_polls + 1).is_multiple_of(QUEUE_EVERY) || self.has_slept() {
-                    self.drive(hub, member);
+                let due = (self.counters.empty_polls + 1).is_multiple_of(QUEUE_EVERY) || self.has_slept();
+                if due || hub.has_mail(member) {
+                    self.drive_all(hub, member);
                 } else {
                     self.nothing();
                 }

@@ -29,6 +29,10 @@ impl<N: Nic> Server<N> {
             let completions = std::mem::take(&mut self.completions);
             completions[..count].iter().for_each(|completion| self.complete(completion, into));
             self.completions = completions;
+            if count == BATCH_MAX {
+                // There are more, perhaps: not to wait until the next sweep is due.
+                self.sweeps.set(true);
+            }
         }
         count > 0
     }
