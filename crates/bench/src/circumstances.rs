@@ -1,5 +1,6 @@
 //! The circumstances of a result, which every row carries: without them a figure is worth nothing.
 
+use crate::cache_line::RoundTrips;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::read_to_string;
@@ -28,6 +29,8 @@ pub struct Circumstances {
     pub date: String,
     /// What drawing, timing and recording one operation costs, which is in every latency and rate, in nanoseconds.
     pub harness_ns_per_op: f64,
+    /// What a cache line took to another core and back, measured beside every measurement. `None` with a single core.
+    pub cache_line_round_trip_ns: Option<RoundTrips>,
     /// All parameters, as they print themselves.
     pub parameters: String,
 }
@@ -47,8 +50,19 @@ impl Circumstances {
             huge_pages: format!("shared {}, private {}", huge_pages("shmem_enabled"), huge_pages("enabled")),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             harness_ns_per_op,
+            cache_line_round_trip_ns: None,
             parameters,
         }
+    }
+}
+
+impl Circumstances {
+    /// How far apart the cores were while measuring.
+    pub(crate) fn cores_apart(&self) -> Option<String> {
+        let RoundTrips { least, median, most } = self.cache_line_round_trip_ns?;
+        Some(format!(
+            "a cache line takes {median:.0} ns to another core and back ({least:.0} to {most:.0} between measurements)"
+        ))
     }
 }
 
@@ -70,7 +84,8 @@ impl fmt::Display for Circumstances {
             f,
             "the harness itself takes {:.0} ns per operation, included in all figures",
             self.harness_ns_per_op
-        )
+        )?;
+        self.cores_apart().map_or(Ok(()), |text| write!(f, "\n{text}"))
     }
 }
 
@@ -104,5 +119,8 @@ mod tests {
         assert_ne!(here.kernel, "unknown");
         let text = here.to_string();
         assert!(text.contains("parameters") && text.contains("25 ns"), "{text}");
+        let spread = RoundTrips { least: 55.0, median: 60.0, most: 330.0 };
+        let text = Circumstances { cache_line_round_trip_ns: Some(spread), ..here }.to_string();
+        assert!(text.contains("takes 60 ns to another core and back (55 to 330 "), "{text}");
     }
 }

@@ -271,8 +271,10 @@ fn circumstances(circumstances: &Circumstances, command: &str) -> String {
         huge_pages,
         date,
         harness_ns_per_op,
+        cache_line_round_trip_ns: _,
         parameters,
     } = circumstances;
+    let cores_apart = circumstances.cores_apart().unwrap_or_else(|| "there is one core".into());
     let items = [
         ("Command", command.to_owned()),
         ("Parameters", parameters.clone()),
@@ -283,6 +285,7 @@ fn circumstances(circumstances: &Circumstances, command: &str) -> String {
         ("Kernel", format!("Linux {kernel}")),
         ("Huge pages", huge_pages.clone()),
         ("Harness", format!("takes {harness_ns_per_op:.0} ns per operation, included in all figures")),
+        ("Cores", cores_apart),
     ];
     let items: String =
         items.iter().map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(text))).collect();

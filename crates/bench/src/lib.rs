@@ -8,6 +8,7 @@
 //! a nanosecond; [`harness_ns_per_operation`] measures what the loop itself costs, and every report carries it.
 #![forbid(unsafe_code)]
 
+pub mod cache_line;
 pub mod chart;
 pub mod circumstances;
 pub mod clock;

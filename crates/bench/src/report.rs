@@ -61,6 +61,8 @@ pub struct Row {
     pub ops_per_second: f64,
     /// The same, of each run.
     pub ops_per_second_of_runs: Vec<f64>,
+    /// What a cache line took to another core and back beside each run, in nanoseconds, where there are two cores.
+    pub cache_line_round_trip_ns_of_runs: Vec<f64>,
     /// From the start (open loop: the intended start) to the end.
     pub latency_ns: Latency,
     /// CPU time of the server per operation beyond what it uses when idle; `None` without a server.
@@ -123,6 +125,7 @@ pub(crate) struct Series {
     pub window: usize,
     pub pages: Option<String>,
     pub runs: Vec<Measured>,
+    pub round_trips_ns: Vec<f64>,
     pub failure: Option<String>,
 }
 
@@ -135,7 +138,18 @@ impl Series {
         window: usize,
         pages: Option<String>,
     ) -> Self {
-        Self { label, workload, value_bytes, window_asked, window, pages, runs: Vec::new(), failure: None }
+        let (runs, round_trips_ns) = (Vec::new(), Vec::new());
+        Self {
+            label,
+            workload,
+            value_bytes,
+            window_asked,
+            window,
+            pages,
+            runs,
+            round_trips_ns,
+            failure: None,
+        }
     }
 
     fn median(&self, field: impl Fn(&Measured) -> f64) -> f64 {
@@ -184,6 +198,7 @@ impl Series {
             operations: self.median(|m| m.operations as f64),
             ops_per_second: self.median(|m| m.ops_per_second),
             ops_per_second_of_runs: self.runs.iter().map(|m| m.ops_per_second).collect(),
+            cache_line_round_trip_ns_of_runs: self.round_trips_ns.clone(),
             latency_ns: self.latency(),
             server_cpu_ns_per_op: self.median_if_any(|m| m.server_cpu_ns_per_op),
             server_idle_cores: self.median_if_any(|m| m.server_idle_cores),

@@ -3,6 +3,7 @@
 //! All systems run throughout, and each run measures all of them one after the other before the next run begins, so that
 //! the ratios between them come from the same minutes of the same machine.
 
+use crate::cache_line::{self, RoundTrips};
 use crate::circumstances::Circumstances;
 use crate::clock::Clock;
 use crate::error::BenchError;
@@ -39,13 +40,15 @@ pub fn run_with_values(
     sizes.iter().try_for_each(BenchOptions::check)?;
     let clock = Clock::new();
     let harness_ns = harness_ns_per_operation(first, &clock)?;
-    let circumstances = Circumstances::here(options.describe(value_bytes), harness_ns);
+    let mut circumstances = Circumstances::here(options.describe(value_bytes), harness_ns);
     let mut systems: Vec<_> = starters.iter().map(|_| Vec::new()).collect();
     for options in &sizes {
         for (system, series) in systems.iter_mut().zip(measure_all(options, starters, &clock)?) {
             system.extend(series);
         }
     }
+    let round_trips = systems.iter().flatten().flat_map(|series| series.round_trips_ns.iter().copied());
+    circumstances.cache_line_round_trip_ns = RoundTrips::of(round_trips.collect());
     Ok(Report::new(options, value_bytes, circumstances, &systems))
 }
 
@@ -130,6 +133,7 @@ impl Contestant {
         self.measurements += 1;
         measurement.number = self.measurements;
         measurement.inserted.clone_from(&self.inserted);
+        let before = cache_line::round_trip_ns();
         let result = match &self.system {
             Err(reason) => Err(reason.clone()),
             Ok(system) => match system.measure_elsewhere(&measurement) {
@@ -143,6 +147,10 @@ impl Contestant {
             Ok(measured) => {
                 self.inserted.clone_from(&measured.inserted);
                 series.runs.push(measured);
+                // The longer of both: cores that moved apart meanwhile were apart for some of it.
+                series
+                    .round_trips_ns
+                    .extend(before.zip(cache_line::round_trip_ns()).map(|(one, other)| one.max(other)));
             }
         }
     }
