@@ -8,14 +8,17 @@ use serde::{Deserialize, Serialize};
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-/// Round trips timed together, some 0.05 to 0.3 ms.
-const ROUND_TRIPS: u32 = 1000;
+/// Round trips timed together.
+const ROUND_TRIPS: usize = 64;
 
-/// Timings of which the best counts: others may have had a core taken from them.
-const TIMINGS: u32 = 8;
+/// How long one measurement goes on: hundreds of timings where both threads have a core.
+const DURATION: Duration = Duration::from_millis(1);
+
+/// Ends the game.
+const OVER: u32 = u32::MAX;
 
 /// The round trips measured in a run, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -45,29 +48,43 @@ pub fn round_trip_ns() -> Option<f64> {
         return None;
     }
     let ball = Ball(AtomicU32::new(0));
-    thread::scope(|scope| {
-        scope.spawn(|| (0..ROUND_TRIPS * TIMINGS).for_each(|turn| pass(&ball, 2 * turn + 1)));
-        let timings = (0..TIMINGS).map(|timing| {
-            let start = Instant::now();
-            (0..ROUND_TRIPS).for_each(|turn| pass(&ball, 2 * (timing * ROUND_TRIPS + turn)));
-            start.elapsed().as_nanos() as f64 / f64::from(ROUND_TRIPS)
+    let mut timings = thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in (1..OVER).step_by(2).take_while(|turn| wait(&ball, *turn)) {
+                ball.0.store(turn + 1, Ordering::Relaxed);
+            }
         });
-        timings.min_by(f64::total_cmp)
-    })
+        let (began, mut timings, mut turns) = (Instant::now(), Vec::new(), (1..OVER).step_by(2));
+        while timings.is_empty() || began.elapsed() < DURATION {
+            let start = Instant::now();
+            for turn in turns.by_ref().take(ROUND_TRIPS) {
+                ball.0.store(turn, Ordering::Relaxed);
+                wait(&ball, turn + 1);
+            }
+            timings.push(start.elapsed().as_nanos() as f64 / ROUND_TRIPS as f64);
+        }
+        // The other has had its last turn, and so cannot overwrite this.
+        ball.0.store(OVER, Ordering::Relaxed);
+        timings
+    });
+    // Not the mean: a thread may have lost its core for some of them.
+    timings.sort_by(f64::total_cmp);
+    Some(timings[timings.len() / 2])
 }
 
-/// Waits for `turn` and ends it. Nothing but the counter itself is handed over, so relaxed orderings do.
-fn pass(ball: &Ball, turn: u32) {
-    let mut looks = 0_u32;
-    while ball.0.load(Ordering::Relaxed) != turn {
-        std::hint::spin_loop();
-        looks += 1;
-        if looks.is_multiple_of(1 << 12) {
+/// Waits until it is `turn`; false when the game is over. Nothing but the counter itself is handed over, so relaxed
+/// orderings do.
+fn wait(ball: &Ball, turn: u32) -> bool {
+    for looks in 1_u64.. {
+        match ball.0.load(Ordering::Relaxed) {
+            OVER => return false,
+            now if now == turn => break,
             // The other may wait for this very core.
-            thread::yield_now();
+            _ if looks.is_multiple_of(1 << 12) => thread::yield_now(),
+            _ => std::hint::spin_loop(),
         }
     }
-    ball.0.store(turn + 1, Ordering::Relaxed);
+    true
 }
 
 #[cfg(test)]
