@@ -124,8 +124,7 @@ impl Table {
     /// limit is reached, upon which nothing has changed; [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) when
     /// the server was lost before it answered.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        with_client!(&self.client, client => client.block_on(client.put(key.as_ref(), value.as_ref())))
-            .map(drop)
+        with_client!(&self.client, client => client.put_blocking(key.as_ref(), value.as_ref())).map(drop)
     }
 
     /// Stores records as the iterator gives them, with a window of them under way at once, and hands each back to
@@ -156,7 +155,7 @@ impl Table {
     /// # Errors
     /// As [`Table::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        with_client!(&self.client, client => client.block_on(client.delete(key.as_ref())))
+        with_client!(&self.client, client => client.delete_blocking(key.as_ref()))
     }
 
     /// What each server has counted, in the order of their addresses.

@@ -53,7 +53,7 @@ fn measure(
     for index in 0..most {
         shape.write_key(&mut key, index);
         shape.write_value(&mut value, index, 1);
-        client.block_on(client.put(&key, &value)).with_context(|| format!("putting record {index}"))?;
+        client.put_blocking(&key, &value).with_context(|| format!("putting record {index}"))?;
         if (index + 1).is_multiple_of(STEP) && index + 1 >= most / 2 {
             let statistics = client.statistics()?;
             let sum = |of: fn(&locus_store::Statistics) -> u64| statistics.iter().map(of).sum::<u64>() as f64;

@@ -52,7 +52,7 @@ fn grow<N: Nic>(
         shape.write_key(&mut key, index);
         shape.write_value(&mut value, index, 1);
         let begun = Instant::now();
-        client.block_on(client.put(&key, &value)).with_context(|| format!("putting record {index}"))?;
+        client.put_blocking(&key, &value).with_context(|| format!("putting record {index}"))?;
         let put = begun.elapsed().as_nanos() as u64;
         // Marsaglia's xorshift: any spread will do.
         random ^= random << 13;

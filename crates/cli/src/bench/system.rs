@@ -384,6 +384,7 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
                 Next::Ready => {
                     let done = match operation.kind() {
                         Kind::Get => self.get_alone(&operation),
+                        Kind::Put | Kind::Insert => self.put_alone(&operation),
                         _ => client.block_on(self.perform(&operation)),
                     };
                     self.note(&operation, done)?;
@@ -418,6 +419,26 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
             load.found(operation, value);
         });
         self.note_absent(operation, &ticket, found)
+    }
+
+    #[inline]
+    fn put_alone(&self, operation: &locus_bench::Operation) -> Result<(), Failure<W::Full>> {
+        let (key, value) = (operation.key(), operation.value());
+        let ticket = self.witness.put(key, value).map_err(Failure::Full)?;
+        self.note_put(operation, &ticket, self.client.put_blocking(key, value))
+    }
+
+    #[inline]
+    fn note_put(
+        &self,
+        operation: &locus_bench::Operation,
+        ticket: &W::Ticket,
+        put: Result<u64, StoreError>,
+    ) -> Result<(), Failure<W::Full>> {
+        put.inspect_err(|_| self.witness.unknown(ticket))?;
+        self.witness.stored(ticket);
+        self.load.stored(operation);
+        Ok(())
     }
 
     /// Tells of a get that found nothing or failed; of others it is told by then.
@@ -510,11 +531,14 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
         }
         if operation.kind() == Kind::Get {
             let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
-            let found = client.get(operation.key(), |value| {
-                witness.got(&ticket, Some(value));
-                load.found(operation, value);
-            });
-            return self.note_absent(operation, &ticket, found.await);
+            // Awaited where it is made: a future of this size is not to be moved.
+            let found = client
+                .get(operation.key(), |value| {
+                    witness.got(&ticket, Some(value));
+                    load.found(operation, value);
+                })
+                .await;
+            return self.note_absent(operation, &ticket, found);
         }
         if operation.kind() == Kind::ReadModifyWrite {
             let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
@@ -530,11 +554,7 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
             }
         }
         let ticket = witness.put(operation.key(), operation.value()).map_err(Failure::Full)?;
-        let put = client.put(operation.key(), operation.value()).await;
-        put.inspect_err(|_| witness.unknown(&ticket))?;
-        witness.stored(&ticket);
-        load.stored(operation);
-        Ok(())
+        self.note_put(operation, &ticket, client.put(operation.key(), operation.value()).await)
     }
 
     /// Bare verbs of the operation's sizes.

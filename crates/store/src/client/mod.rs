@@ -151,10 +151,15 @@ impl<N: Nic> Client<N> {
 
     /// Runs a future of this client to its end on this thread, idling while it waits.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.with_idle(|idle| block_on(future, self, idle))
+    }
+
+    #[inline]
+    fn with_idle<T>(&self, run: impl FnOnce(&mut Idle) -> T) -> T {
         // A nested call would find the idle state in use, and makes its own.
         match self.idle.try_borrow_mut() {
-            Ok(mut idle) => block_on(future, self, &mut idle),
-            Err(_) => block_on(future, self, &mut Idle::default()),
+            Ok(mut idle) => run(&mut idle),
+            Err(_) => run(&mut Idle::default()),
         }
     }
 
@@ -305,6 +310,27 @@ impl<N: Nic> Client<N> {
             Step::Answered => Poll::Ready(Ok(())),
             Step::Ended(error) => Poll::Ready(Err(read::rpc_error(connection, error))),
         }
+    }
+
+    /// Takes steps of a call until it is answered, idling in between: what [`Client::block_on`] does with the future of a
+    /// call, where there is no future to be made and moved.
+    #[inline]
+    fn wait_for(
+        &self,
+        server: u16,
+        connection: &Rc<Connection<N>>,
+        call: &mut Call<'_, N>,
+    ) -> Result<(), StoreError> {
+        self.with_idle(|idle| {
+            let mut resumes = 0;
+            idle.reset();
+            loop {
+                match self.step(server, connection, call, &mut resumes) {
+                    Poll::Ready(result) => return result,
+                    Poll::Pending => drop(idle.step(self)),
+                }
+            }
+        })
     }
 
     #[cold]

@@ -84,8 +84,8 @@ impl<N: Nic> Client<N> {
         result.map_err(|error| self.failed(owner.server, connection, error))
     }
 
-    /// The same at once on this thread, which is quicker than [`Client::block_on`] with [`Client::get`]: where READs are
-    /// over at once there is no future to be made and moved.
+    /// The same on this thread, which is quicker than [`Client::block_on`] with [`Client::get`]: where READs are over at
+    /// once, and where the server is asked, there is no future to be made and moved.
     #[inline]
     pub fn get_blocking<T>(
         &self,
@@ -93,6 +93,14 @@ impl<N: Nic> Client<N> {
         found: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, StoreError> {
         let mut found = Some(found);
+        if self.reads == Locus::Server {
+            let key = self.key(key)?;
+            count(&self.counters.gets);
+            let owner = self.map.owner(key.partition());
+            let connection = self.connection(owner.server.into())?;
+            let result = self.get_at_server_blocking(&connection, owner, &key, &mut found);
+            return result.map_err(|error| self.failed(owner.server, &connection, error));
+        }
         if self.at_once() {
             let key = self.key(key)?;
             let connection = self.connection_of(key.partition())?;
@@ -267,14 +275,7 @@ impl<N: Nic> Client<N> {
     ) -> Result<Option<T>, StoreError> {
         let channel = connection.channel(owner.core)?;
         for _ in 0..LARGE_READS_MAX {
-            let request = Request {
-                opcode: Opcode::Get as u8,
-                mutates: false,
-                partition: key.partition().index() as u16,
-                map_epoch: self.map.epoch,
-                key: key.bytes(),
-                value: &[],
-            };
+            let request = self.request_to_get(key);
             let (mut call, mut resumes) = (channel.begin(&request)?, 0);
             poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
             match call.take(|reply| got(reply, found))? {
@@ -287,6 +288,41 @@ impl<N: Nic> Client<N> {
             }
         }
         Err(StoreError::Contended(LARGE_READS_MAX))
+    }
+
+    /// The same on this thread.
+    #[inline]
+    fn get_at_server_blocking<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        owner: Owner,
+        key: &Key<'_>,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, StoreError> {
+        let request = self.request_to_get(key);
+        let mut call = connection.channel(owner.core)?.begin(&request)?;
+        self.wait_for(owner.server, connection, &mut call)?;
+        match call.take(|reply| got(reply, found))? {
+            Got::Value(value) => Ok(value),
+            Got::Elsewhere(extent) => self.block_on(async {
+                match self.get_large(connection, key, extent, found).await? {
+                    Some(value) => Ok(Some(value)),
+                    None => self.get_at_server(connection, owner, key, found).await,
+                }
+            }),
+        }
+    }
+
+    #[inline]
+    fn request_to_get<'k>(&self, key: &Key<'k>) -> Request<'k> {
+        Request {
+            opcode: Opcode::Get as u8,
+            mutates: false,
+            partition: key.partition().index() as u16,
+            map_epoch: self.map.epoch,
+            key: key.bytes(),
+            value: &[],
+        }
     }
 
     /// Reads a record to which a reply pointed; none if it has changed since.

@@ -29,13 +29,54 @@ impl<N: Nic> Client<N> {
         self.mutate(Opcode::Put, &key, value).await.map(|(_, version)| version)
     }
 
+    /// The same on this thread, which is quicker than [`Client::block_on`] with [`Client::put`].
+    #[inline]
+    pub fn put_blocking(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+        let key = self.key(key)?;
+        self.mutate_blocking(Opcode::Put, &key, value).map(|(_, version)| version)
+    }
+
     /// Removes a key. Says whether it was present.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
         let key = self.key(key)?;
         self.mutate(Opcode::Delete, &key, &[]).await.map(|(present, _)| present)
     }
 
+    /// The same on this thread, which is quicker than [`Client::block_on`] with [`Client::delete`].
+    #[inline]
+    pub fn delete_blocking(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let key = self.key(key)?;
+        self.mutate_blocking(Opcode::Delete, &key, &[]).map(|(present, _)| present)
+    }
+
     async fn mutate(&self, opcode: Opcode, key: &Key<'_>, value: &[u8]) -> Result<(bool, u64), StoreError> {
+        let (owner, connection) = self.mutation(opcode, key, value)?;
+        let request = self.request_to_mutate(opcode, key, value);
+        let result = self.change(&connection, owner, &request).await;
+        result.map_err(|error| self.failed(owner.server, &connection, error))
+    }
+
+    #[inline]
+    fn mutate_blocking(
+        &self,
+        opcode: Opcode,
+        key: &Key<'_>,
+        value: &[u8],
+    ) -> Result<(bool, u64), StoreError> {
+        let (owner, connection) = self.mutation(opcode, key, value)?;
+        let request = self.request_to_mutate(opcode, key, value);
+        let result = self.change_blocking(&connection, owner, &request);
+        result.map_err(|error| self.failed(owner.server, &connection, error))
+    }
+
+    /// Counts a mutation and checks that it is within the limits. Gives who carries it out.
+    #[inline]
+    fn mutation(
+        &self,
+        opcode: Opcode,
+        key: &Key<'_>,
+        value: &[u8],
+    ) -> Result<(Owner, Rc<Connection<N>>), StoreError> {
         count(&self.counters.mutations);
         let owner = self.map.owner(key.partition());
         let connection = self.connection(owner.server.into())?;
@@ -49,16 +90,19 @@ impl<N: Nic> Client<N> {
                 return Err(StoreError::SlotLength { bytes, limit });
             }
         }
-        let request = Request {
+        Ok((owner, connection))
+    }
+
+    #[inline]
+    fn request_to_mutate<'r>(&self, opcode: Opcode, key: &Key<'r>, value: &'r [u8]) -> Request<'r> {
+        Request {
             opcode: opcode as u8,
             mutates: true,
             partition: key.partition().index() as u16,
             map_epoch: self.map.epoch,
             key: key.bytes(),
             value,
-        };
-        let result = self.change(&connection, owner, &request).await;
-        result.map_err(|error| self.failed(owner.server, &connection, error))
+        }
     }
 
     async fn change(
@@ -81,6 +125,25 @@ impl<N: Nic> Client<N> {
             }
         }
         Err(StoreError::NotStaged(PLACED_MAX))
+    }
+
+    /// The same on this thread.
+    #[inline]
+    fn change_blocking(
+        &self,
+        connection: &Rc<Connection<N>>,
+        owner: Owner,
+        request: &Request<'_>,
+    ) -> Result<(bool, u64), StoreError> {
+        let channel = connection.channel(owner.core)?;
+        if !channel.stages(request) {
+            let mut call = channel.begin(request)?;
+            self.wait_for(owner.server, connection, &mut call)?;
+            if let Outcome::Made(present, version) = call.take(mutated)? {
+                return Ok((present, version));
+            }
+        }
+        self.block_on(self.change(connection, owner, request))
     }
 }
 
