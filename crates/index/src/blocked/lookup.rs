@@ -14,6 +14,7 @@ use crate::{
     Answer, Counters, Found, Key, LANES, LookupError, Owner, Wanted, counters::count, cuckoo::Table,
     record::Record,
 };
+use arrayvec::ArrayVec;
 use locus_fabric::{Prefetches, Region};
 use locus_memory::{Memory, checksum};
 use locus_runtime::mistakes::{Mistake, planted};
@@ -83,17 +84,21 @@ pub(super) fn batch<'m, R: Region>(
         ahead.push(local.ahead(bucket_at(table, key), BUCKET_BYTES));
     }
     ahead.start();
-    let mut extents = [[None; PLACES]; LANES];
-    for (extents, wanted) in extents.iter_mut().zip(wanted) {
-        let Some(Wanted { key, .. }) = wanted else { continue };
+    let mut extents = ArrayVec::<_, LANES>::new();
+    for wanted in wanted {
+        let Some(Wanted { key, .. }) = wanted else {
+            extents.push([None; PLACES]);
+            continue;
+        };
         count(&counters.lookups);
         count(&counters.rows_read);
         let bytes = owner.bytes(bucket_at(table, key), BUCKET_BYTES);
         let (bucket, _) = Bucket::unverified(bytes).expect("64 bytes");
-        *extents = bucket.places.map(|place| place.extent_of(key));
-        for extent in extents.iter().flatten() {
+        let may_be = bucket.places.map(|place| place.extent_of(key));
+        for extent in may_be.iter().flatten() {
             ahead.push(local.ahead(extent.at, extent.bytes));
         }
+        extents.push(may_be);
     }
     ahead.start();
     for (place, (extents, wanted)) in extents.iter().zip(wanted).enumerate() {

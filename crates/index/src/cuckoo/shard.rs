@@ -8,7 +8,8 @@ use crate::{
     Answer, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
     directory::Directory,
 };
-use locus_fabric::{Prefetches, Region};
+use arrayvec::ArrayVec;
+use locus_fabric::{Prefetch, Prefetches, Region};
 use locus_runtime::interleave;
 
 /// All partitions by number; those of other cores stay empty.
@@ -42,6 +43,50 @@ impl Shard {
         &self.partitions[id.index()]
     }
 
+    #[inline(always)]
+    fn begin<'k>(&self, key: &Key<'k>) -> Option<Attempt<'k>> {
+        let table = &self.tables[key.partition().index()];
+        (table.rows > 0).then(|| Attempt::begin(table, *key))
+    }
+
+    /// Tries to find a key with nothing else to do meanwhile, so that all its rows are fetched at once.
+    #[inline]
+    fn get_alone<'m, R: Region>(&self, owner: &'m Owner<R>, key: &Key<'_>) -> Option<Found<&'m [u8]>> {
+        let local = owner.arena.local();
+        let mut attempt = self.begin(key)?;
+        (0..WAYS).for_each(|way| attempt.ahead(&local, way).start());
+        attempt.find_extent(&local, &owner.counters);
+        attempt.record(local, &owner.counters)
+    }
+
+    /// Finds keys, given with their places in a batch, by the whole lookup.
+    #[cold]
+    fn get_thoroughly<'m, R: Region>(
+        &self,
+        owner: &'m Owner<R>,
+        keys: &[(usize, &Key<'_>)],
+        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+    ) {
+        let (memory, counters) = (&owner.arena.prefetched(), &owner.counters);
+        let lookups = keys.iter().map(|(_, key)| async move {
+            let tables = self.partitions[key.partition().index()].tables();
+            // Nothing that the owner reads is half-written: there is nothing to try again.
+            match tables.current {
+                Some(_) => get(memory, tables, key, 0, counters).await,
+                None => Ok(Answer::Absent),
+            }
+        });
+        interleave(LANES, lookups, |number, answer| match answer {
+            Ok(Answer::Found(Found { extent, value, version, .. })) => {
+                let bytes = owner.bytes(extent.at, extent.bytes);
+                found(keys[number].0, Some(Found { bytes, extent, value, version }));
+            }
+            Ok(Answer::Absent) => found(keys[number].0, None),
+            // The owner's own tables are always as it knows them.
+            Err(error) => unreachable!("a lookup of the owner failed: {error}"),
+        });
+    }
+
     fn renew(&mut self, number: usize) {
         self.tables[number] = self.partitions[number].tables().current.unwrap_or(Table::NONE);
     }
@@ -57,59 +102,36 @@ impl<R: Region> crate::Shard<R> for Shard {
     ) {
         let (arena, counters) = (&owner.arena, &owner.counters);
         let local = arena.local();
-        let mut attempts = [const { None }; LANES];
+        if let [Some(Wanted { key, get: true })] = wanted
+            && let Some(record) = self.get_alone(owner, key)
+        {
+            return found(0, Some(record));
+        }
+        let mut attempts = ArrayVec::<_, LANES>::new();
         let mut ahead = Prefetches::within(arena.region_bytes());
-        for (attempt, wanted) in attempts.iter_mut().zip(wanted) {
-            let Some(Wanted { key, .. }) = wanted else { continue };
-            let table = &self.tables[key.partition().index()];
-            if table.rows > 0 {
-                let begun = Attempt::begin(table, *key);
-                ahead.push(begun.ahead(&local, 0));
-                *attempt = Some(begun);
-            }
+        for wanted in wanted {
+            let begun = wanted.as_ref().and_then(|wanted| self.begin(&wanted.key));
+            ahead.push(begun.as_ref().map_or(Prefetch::NONE, |begun| begun.ahead(&local, 0)));
+            attempts.push(begun);
         }
         ahead.start();
-        let attempts = &mut attempts[..wanted.len()];
         for way in 0..WAYS {
             for attempt in attempts.iter_mut().flatten() {
                 ahead.push(attempt.step(&local, way, counters));
             }
             ahead.start();
         }
-        let mut left = [const { None }; LANES];
-        let mut count = 0;
+        let mut left = ArrayVec::<_, LANES>::new();
         for (place, (attempt, wanted)) in attempts.iter().zip(wanted).enumerate() {
             let Some(Wanted { key, get: true }) = wanted else { continue };
             match attempt.as_ref().and_then(|attempt| attempt.record(local, counters)) {
                 Some(record) => found(place, Some(record)),
-                None => {
-                    left[count] = Some((place, key));
-                    count += 1;
-                }
+                None => left.push((place, key)),
             }
         }
-        let memory = &arena.prefetched();
-        let left = &left[..count];
-        let lookups = left.iter().flatten().map(|(_, key)| async move {
-            let tables = self.partitions[key.partition().index()].tables();
-            // Nothing that the owner reads is half-written: there is nothing to try again.
-            match tables.current {
-                Some(_) => get(memory, tables, key, 0, counters).await,
-                None => Ok(Answer::Absent),
-            }
-        });
-        interleave(LANES, lookups, |number, answer| {
-            let Some((place, _)) = left[number] else { return };
-            match answer {
-                Ok(Answer::Found(Found { extent, value, version, .. })) => {
-                    let bytes = local.slice(extent.at, extent.bytes).expect("what was just read");
-                    found(place, Some(Found { bytes, extent, value, version }));
-                }
-                Ok(Answer::Absent) => found(place, None),
-                // The owner's own tables are always as it knows them.
-                Err(error) => unreachable!("a lookup of the owner failed: {error}"),
-            }
-        });
+        if !left.is_empty() {
+            self.get_thoroughly(owner, &left, found);
+        }
     }
 
     fn put(

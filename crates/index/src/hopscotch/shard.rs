@@ -8,7 +8,8 @@ use crate::{
     Answer, Extent, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
     counters::count, directory::Directory, record::Record,
 };
-use locus_fabric::{Prefetches, Region};
+use arrayvec::ArrayVec;
+use locus_fabric::{Prefetch, Prefetches, Region};
 use locus_memory::{Memory, Pointer};
 use locus_runtime::interleave;
 
@@ -60,6 +61,34 @@ impl Shard {
         Some(found)
     }
 
+    /// Finds keys, given with their places in a batch, by the whole lookup.
+    #[cold]
+    fn get_thoroughly<'m, R: Region>(
+        &self,
+        owner: &'m Owner<R>,
+        keys: &[(usize, &Key<'_>)],
+        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+    ) {
+        let (memory, counters) = (&owner.arena.prefetched(), &owner.counters);
+        let lookups = keys.iter().map(|(_, key)| async move {
+            let tables = self.partition(key.partition()).tables();
+            // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
+            match tables.current {
+                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
+                None => Ok(Answer::Absent),
+            }
+        });
+        interleave(LANES, lookups, |number, answer| match answer {
+            Ok(Answer::Found(Found { extent, value, version, .. })) => {
+                let bytes = owner.bytes(extent.at, extent.bytes);
+                found(keys[number].0, Some(Found { bytes, extent, value, version }));
+            }
+            Ok(Answer::Absent) => found(keys[number].0, None),
+            // The owner's own tables are always as it knows them.
+            Err(error) => unreachable!("a lookup of the owner failed: {error}"),
+        });
+    }
+
     /// A partition.
     pub fn partition(&self, id: PartitionId) -> &Partition {
         &self.partitions[id.index()]
@@ -75,60 +104,41 @@ impl<R: Region> crate::Shard<R> for Shard {
     ) {
         let (local, counters) = (owner.arena.local(), &owner.counters);
         let mut ahead = Prefetches::within(owner.arena.region_bytes());
-        let mut homes = [None; LANES];
-        for (home, wanted) in homes.iter_mut().zip(wanted) {
-            let Some(Wanted { key, .. }) = wanted else { continue };
-            let Some(table) = self.partition(key.partition()).tables().current else { continue };
-            let at = self.shape.first_at(&table, key);
-            ahead.push(local.ahead(at, self.shape.read_bytes()));
-            *home = Some(at);
+        let mut homes = ArrayVec::<_, LANES>::new();
+        for wanted in wanted {
+            let table =
+                wanted.as_ref().and_then(|wanted| self.partition(wanted.key.partition()).tables().current);
+            let home =
+                table.zip(wanted.as_ref()).map(|(table, wanted)| self.shape.first_at(&table, &wanted.key));
+            ahead.push(home.map_or(Prefetch::NONE, |home| local.ahead(home, self.shape.read_bytes())));
+            homes.push(home);
         }
         ahead.start();
         // What the slot with the key, or with its fingerprint, says.
-        let mut hits = [None; LANES];
-        for ((hit, home), wanted) in hits.iter_mut().zip(&homes).zip(wanted) {
-            let (Some(at), Some(Wanted { key, .. })) = (home, wanted) else { continue };
-            count(&counters.rows_read);
-            let slots = owner.bytes(*at, self.shape.read_bytes()).chunks_exact(self.shape.slot_bytes());
-            let Some(slot) = slots.map(Slot).find(|slot| slot.may_hold(&self.shape, key)) else { continue };
-            *hit = Some(slot);
-            if !self.shape.inline() {
+        let mut hits = ArrayVec::<_, LANES>::new();
+        for (home, wanted) in homes.iter().zip(wanted) {
+            let hit = home.zip(wanted.as_ref()).and_then(|(home, Wanted { key, .. })| {
+                count(&counters.rows_read);
+                let slots = owner.bytes(home, self.shape.read_bytes()).chunks_exact(self.shape.slot_bytes());
+                slots.map(Slot).find(|slot| slot.may_hold(&self.shape, key))
+            });
+            if let Some(slot) = hit.filter(|_| !self.shape.inline()) {
                 ahead.push(local.ahead(slot.extent().at, slot.extent().bytes));
             }
+            hits.push(hit);
         }
         ahead.start();
-        let mut left = [const { None }; LANES];
-        let mut count_left = 0;
+        let mut left = ArrayVec::<_, LANES>::new();
         for (place, (hit, wanted)) in hits.into_iter().zip(wanted).enumerate() {
             let Some(Wanted { key, get: true }) = wanted else { continue };
             match hit.and_then(|slot| self.record(owner, slot, key)) {
                 Some(record) => found(place, Some(record)),
-                None => {
-                    left[count_left] = Some((place, key));
-                    count_left += 1;
-                }
+                None => left.push((place, key)),
             }
         }
-        let (memory, left) = (&owner.arena.prefetched(), &left[..count_left]);
-        let lookups = left.iter().flatten().map(|(_, key)| async move {
-            let tables = self.partition(key.partition()).tables();
-            // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
-            match tables.current {
-                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
-                None => Ok(Answer::Absent),
-            }
-        });
-        interleave(LANES, lookups, |number, answer| {
-            let Some((place, _)) = left[number] else { return };
-            match answer {
-                Ok(Answer::Found(Found { extent, value, version, .. })) => {
-                    let bytes = owner.bytes(extent.at, extent.bytes);
-                    found(place, Some(Found { bytes, extent, value, version }));
-                }
-                Ok(Answer::Absent) => found(place, None),
-                Err(error) => unreachable!("a lookup of the owner failed: {error}"),
-            }
-        });
+        if !left.is_empty() {
+            self.get_thoroughly(owner, &left, found);
+        }
     }
 
     fn put(

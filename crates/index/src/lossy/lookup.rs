@@ -10,6 +10,7 @@ use super::{
 use crate::{
     Answer, Counters, Extent, Found, Key, LANES, LookupError, Owner, Wanted, counters::count, record::Record,
 };
+use arrayvec::ArrayVec;
 use locus_fabric::{Prefetches, Region};
 use locus_memory::{Memory, Pointer};
 use locus_runtime::mistakes::{Mistake, planted};
@@ -104,15 +105,19 @@ pub(super) fn batch<'m, R: Region>(
         ahead.push(local.ahead(layout.bucket_at(&wanted.key), BUCKET_BYTES));
     }
     ahead.start();
-    let mut items = [None; LANES];
-    for (place, wanted) in items.iter_mut().zip(wanted) {
-        let Some(Wanted { key, get: true }) = wanted else { continue };
+    let mut items = ArrayVec::<_, LANES>::new();
+    for wanted in wanted {
+        let Some(Wanted { key, get: true }) = wanted else {
+            items.push(None);
+            continue;
+        };
         count(&counters.lookups);
         count(&counters.rows_read);
-        *place = item(layout, key, owner.bytes(layout.bucket_at(key), BUCKET_BYTES));
-        if let Some(item) = place {
+        let item = item(layout, key, owner.bytes(layout.bucket_at(key), BUCKET_BYTES));
+        if let Some(item) = &item {
             ahead.push(local.ahead(item.at, item.bytes));
         }
+        items.push(item);
     }
     ahead.start();
     for (place, (item, wanted)) in items.iter().zip(wanted).enumerate() {

@@ -15,6 +15,7 @@ use crate::{
     opcode::{Opcode, Status, encode_extent},
     partition_map::PartitionMap,
 };
+use arrayvec::ArrayVec;
 use locus_fabric::{Facts, Link, Nic, Region, Work};
 use locus_index::{
     Found, Key, LANES, MutationError, Owner, PartitionId, Shard, Wanted,
@@ -257,17 +258,18 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
     #[inline]
     fn answer_gets(&mut self, batch: &[Incoming]) {
         let Self { requests, owner, shard, route, .. } = self;
-        let mut wanted = [const { None }; LANES];
-        for (wanted, request) in wanted.iter_mut().zip(batch) {
+        let mut wanted = ArrayVec::<_, LANES>::new();
+        for request in batch {
             N::charge(Work::Hash(request.key().len()));
             N::charge(Work::Lookup);
             let get = !request.mutates();
-            *wanted = route.key(request).map(|key| Wanted { key, get });
-            if get && wanted.is_none() {
+            let key = route.key(request);
+            if get && key.is_none() {
                 refuse(requests, request, Status::WrongOwner);
             }
+            wanted.push(key.map(|key| Wanted { key, get }));
         }
-        shard.get_batch(owner, &wanted[..batch.len()], |place, found| {
+        shard.get_batch(owner, &wanted, |place, found| {
             answer_get::<N, S>(requests, &batch[place], found);
         });
     }
