@@ -14,8 +14,14 @@ use std::{
 /// Round trips timed together.
 const ROUND_TRIPS: usize = 64;
 
-/// How long one measurement goes on: hundreds of timings, most of them with a core for each thread.
+/// How long one measurement goes on at least.
 const DURATION: Duration = Duration::from_millis(4);
+
+/// How long it goes on at most, while both threads have one core by turns: schedulers take a while to part them.
+const DURATION_MAX: Duration = Duration::from_millis(100);
+
+/// No line is under way for so long between cores: the threads had one by turns. In nanoseconds.
+const ONE_CORE_NS: f64 = 10_000.0;
 
 /// Ends the game.
 const OVER: u32 = u32::MAX;
@@ -42,34 +48,34 @@ impl RoundTrips {
 #[repr(align(128))]
 struct Ball(AtomicU32);
 
-/// What a cache line takes to another core and back now, in nanoseconds. `None` where this process has one core.
+/// What a cache line takes to another core and back now, in nanoseconds. `None` where this process has one core, or was
+/// not given a second one.
 pub fn round_trip_ns() -> Option<f64> {
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
         return None;
     }
     let ball = Ball(AtomicU32::new(0));
-    let mut timings = thread::scope(|scope| {
+    let least = thread::scope(|scope| {
         scope.spawn(|| {
             for turn in (1..OVER).step_by(2).take_while(|turn| wait(&ball, *turn)) {
                 ball.0.store(turn + 1, Ordering::Relaxed);
             }
         });
-        let (began, mut timings, mut turns) = (Instant::now(), Vec::new(), (1..OVER).step_by(2));
-        while timings.is_empty() || began.elapsed() < DURATION {
+        let (began, mut least, mut turns) = (Instant::now(), f64::INFINITY, (1..OVER).step_by(2));
+        while began.elapsed() < if least < ONE_CORE_NS { DURATION } else { DURATION_MAX } {
             let start = Instant::now();
             for turn in turns.by_ref().take(ROUND_TRIPS) {
                 ball.0.store(turn, Ordering::Relaxed);
                 wait(&ball, turn + 1);
             }
-            timings.push(start.elapsed().as_nanos() as f64 / ROUND_TRIPS as f64);
+            // The least: in others a thread may have lost its core, and the way is never shorter than it is.
+            least = least.min(start.elapsed().as_nanos() as f64 / ROUND_TRIPS as f64);
         }
         // The other has had its last turn, and so cannot overwrite this.
         ball.0.store(OVER, Ordering::Relaxed);
-        timings
+        least
     });
-    // Neither the mean nor the median: both threads may have had one core at first, or lost theirs for some timings.
-    timings.sort_by(f64::total_cmp);
-    Some(timings[timings.len() / 4])
+    (least < ONE_CORE_NS).then_some(least)
 }
 
 /// Waits until it is `turn`; false when the game is over. Nothing but the counter itself is handed over, so relaxed
@@ -95,7 +101,8 @@ mod tests {
     fn a_round_trip_takes_some_time_where_there_are_two_cores() {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         match round_trip_ns() {
-            None => assert_eq!(cores, 1),
+            // Other tests may have the second core.
+            None => {}
             Some(ns) => assert!(cores > 1 && ns > 1.0, "{ns} ns on {cores} cores"),
         }
     }

@@ -274,7 +274,8 @@ fn circumstances(circumstances: &Circumstances, command: &str) -> String {
         cache_line_round_trip_ns: _,
         parameters,
     } = circumstances;
-    let cores_apart = circumstances.cores_apart().unwrap_or_else(|| "there is one core".into());
+    let cores_apart =
+        circumstances.cores_apart().unwrap_or_else(|| "how far apart they are could not be measured".into());
     let items = [
         ("Command", command.to_owned()),
         ("Parameters", parameters.clone()),

@@ -24,7 +24,7 @@ fn row(design: &str, value_bytes: usize, ops_per_second: f64) -> Row {
         pages: Some("2 MiB".into()),
         operations: ops_per_second,
         ops_per_second,
-        cache_line_round_trip_ns_of_runs: vec![55.0, 60.0, 330.0],
+        cache_line_round_trip_ns_of_runs: vec![Some(55.0), None, Some(330.0)],
         ops_per_second_of_runs: vec![ops_per_second * 0.9, ops_per_second, ops_per_second * 1.1],
         latency_ns: Latency { mean: 210.0, p50: 200.0, p90: 250.0, p99: 400.0, p999: 900.0, max: 70_000.0 },
         server_cpu_ns_per_op: Some(-0.2),

@@ -61,8 +61,8 @@ pub struct Row {
     pub ops_per_second: f64,
     /// The same, of each run.
     pub ops_per_second_of_runs: Vec<f64>,
-    /// What a cache line took to another core and back beside each run, in nanoseconds, where there are two cores.
-    pub cache_line_round_trip_ns_of_runs: Vec<f64>,
+    /// What a cache line took to another core and back beside each run, in nanoseconds, if that could be measured.
+    pub cache_line_round_trip_ns_of_runs: Vec<Option<f64>>,
     /// From the start (open loop: the intended start) to the end.
     pub latency_ns: Latency,
     /// CPU time of the server per operation beyond what it uses when idle; `None` without a server.
@@ -125,7 +125,7 @@ pub(crate) struct Series {
     pub window: usize,
     pub pages: Option<String>,
     pub runs: Vec<Measured>,
-    pub round_trips_ns: Vec<f64>,
+    pub round_trips_ns: Vec<Option<f64>>,
     pub failure: Option<String>,
 }
 

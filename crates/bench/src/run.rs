@@ -47,7 +47,8 @@ pub fn run_with_values(
             system.extend(series);
         }
     }
-    let round_trips = systems.iter().flatten().flat_map(|series| series.round_trips_ns.iter().copied());
+    let round_trips =
+        systems.iter().flatten().flat_map(|series| series.round_trips_ns.iter().flatten().copied());
     circumstances.cache_line_round_trip_ns = RoundTrips::of(round_trips.collect());
     Ok(Report::new(options, value_bytes, circumstances, &systems))
 }
@@ -148,9 +149,8 @@ impl Contestant {
                 self.inserted.clone_from(&measured.inserted);
                 series.runs.push(measured);
                 // The longer of both: cores that moved apart meanwhile were apart for some of it.
-                series
-                    .round_trips_ns
-                    .extend(before.zip(cache_line::round_trip_ns()).map(|(one, other)| one.max(other)));
+                let both = before.zip(cache_line::round_trip_ns());
+                series.round_trips_ns.push(both.map(|(one, other)| one.max(other)));
             }
         }
     }
