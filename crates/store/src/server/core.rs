@@ -240,8 +240,10 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
 
     /// Looks up the whole batch, answers its gets, then applies its mutations.
     fn serve(&mut self, batch: &mut Vec<Incoming>) {
-        for requests in batch.chunks(LANES) {
-            self.answer_gets(requests);
+        match &batch[..] {
+            // Alone it has nothing to be looked up beside.
+            [request] if request.mutates() => charge_lookup::<N>(request),
+            requests => requests.chunks(LANES).for_each(|requests| self.answer_gets(requests)),
         }
         if !batch.iter().any(Incoming::mutates) {
             return batch.clear();
@@ -260,8 +262,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         let Self { requests, owner, shard, route, .. } = self;
         let mut wanted = ArrayVec::<_, LANES>::new();
         for request in batch {
-            N::charge(Work::Hash(request.key().len()));
-            N::charge(Work::Lookup);
+            charge_lookup::<N>(request);
             let get = !request.mutates();
             let key = route.key(request);
             if get && key.is_none() {
@@ -468,6 +469,11 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
 struct Deferred {
     request: Incoming,
     staged: Option<Vec<u8>>,
+}
+
+fn charge_lookup<N: Nic>(request: &Incoming) {
+    N::charge(Work::Hash(request.key().len()));
+    N::charge(Work::Lookup);
 }
 
 fn refuse<N: Nic>(requests: &mut Requests<N>, request: &Incoming, status: Status) {
