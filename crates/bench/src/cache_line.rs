@@ -21,7 +21,7 @@ const DURATION: Duration = Duration::from_millis(4);
 const DURATION_MAX: Duration = Duration::from_millis(100);
 
 /// No line is under way for so long between cores: the threads had one by turns. In nanoseconds.
-const ONE_CORE_NS: f64 = 10_000.0;
+const ONE_CORE_NS: f64 = 2_000.0;
 
 /// Ends the game.
 const OVER: u32 = u32::MAX;
