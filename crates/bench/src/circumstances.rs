@@ -29,7 +29,8 @@ pub struct Circumstances {
     pub date: String,
     /// What drawing, timing and recording one operation costs, which is in every latency and rate, in nanoseconds.
     pub harness_ns_per_op: f64,
-    /// What a cache line took to another core and back, measured beside every measurement. `None` with a single core.
+    /// What a cache line took to another core and back, measured beside every measurement. `None` if that could not be
+    /// measured, with a single core, say.
     pub cache_line_round_trip_ns: Option<RoundTrips>,
     /// All parameters, as they print themselves.
     pub parameters: String,
@@ -54,9 +55,7 @@ impl Circumstances {
             parameters,
         }
     }
-}
 
-impl Circumstances {
     /// How far apart the cores were while measuring.
     pub(crate) fn cores_apart(&self) -> Option<String> {
         let RoundTrips { least, median, most } = self.cache_line_round_trip_ns?;

@@ -1,8 +1,9 @@
 //! What a core asks of whatever its keys are found by. A core is made for one kind of shard, so that the choice costs no
 //! operation anything.
 
-use crate::{Found, Key, MutationError, Owner};
+use crate::{Answer, Found, Key, LookupError, MutationError, Owner};
 use locus_fabric::Region;
+use locus_runtime::interleave;
 
 /// How many keys of a batch are looked up side by side, at most (Kalia §4.1.1).
 pub const LANES: usize = 16;
@@ -59,4 +60,23 @@ pub trait Shard<R: Region> {
     fn fixed_bytes(&self) -> u64 {
         0
     }
+}
+
+/// Finds the keys of a batch that its quick way left, given with their places, by their whole lookups, interleaved.
+#[cold]
+pub(crate) fn find_left<'m, R: Region, B, F: Future<Output = Result<Answer<B>, LookupError>>>(
+    owner: &'m Owner<R>,
+    keys: &[(usize, &Key<'_>)],
+    lookups: impl Iterator<Item = F>,
+    mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
+) {
+    interleave(LANES, lookups, |number, answer| match answer {
+        Ok(Answer::Found(Found { extent, value, version, .. })) => {
+            let bytes = owner.bytes(extent.at, extent.bytes);
+            found(keys[number].0, Some(Found { bytes, extent, value, version }));
+        }
+        Ok(Answer::Absent) => found(keys[number].0, None),
+        // The owner's own tables are always as it knows them.
+        Err(error) => unreachable!("a lookup of the owner failed: {error}"),
+    });
 }

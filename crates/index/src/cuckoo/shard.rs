@@ -6,11 +6,10 @@
 use super::{Attempt, Partition, Table, WAYS, get};
 use crate::{
     Answer, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
-    directory::Directory,
+    directory::Directory, shard::find_left,
 };
 use arrayvec::ArrayVec;
 use locus_fabric::{Prefetch, Prefetches, Region};
-use locus_runtime::interleave;
 
 /// All partitions by number; those of other cores stay empty.
 pub struct Shard {
@@ -59,34 +58,6 @@ impl Shard {
         attempt.record(local, &owner.counters)
     }
 
-    /// Finds keys, given with their places in a batch, by the whole lookup.
-    #[cold]
-    fn get_thoroughly<'m, R: Region>(
-        &self,
-        owner: &'m Owner<R>,
-        keys: &[(usize, &Key<'_>)],
-        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
-    ) {
-        let (memory, counters) = (&owner.arena.prefetched(), &owner.counters);
-        let lookups = keys.iter().map(|(_, key)| async move {
-            let tables = self.partitions[key.partition().index()].tables();
-            // Nothing that the owner reads is half-written: there is nothing to try again.
-            match tables.current {
-                Some(_) => get(memory, tables, key, 0, counters).await,
-                None => Ok(Answer::Absent),
-            }
-        });
-        interleave(LANES, lookups, |number, answer| match answer {
-            Ok(Answer::Found(Found { extent, value, version, .. })) => {
-                let bytes = owner.bytes(extent.at, extent.bytes);
-                found(keys[number].0, Some(Found { bytes, extent, value, version }));
-            }
-            Ok(Answer::Absent) => found(keys[number].0, None),
-            // The owner's own tables are always as it knows them.
-            Err(error) => unreachable!("a lookup of the owner failed: {error}"),
-        });
-    }
-
     fn renew(&mut self, number: usize) {
         self.tables[number] = self.partitions[number].tables().current.unwrap_or(Table::NONE);
     }
@@ -129,9 +100,19 @@ impl<R: Region> crate::Shard<R> for Shard {
                 None => left.push((place, key)),
             }
         }
-        if !left.is_empty() {
-            self.get_thoroughly(owner, &left, found);
+        if left.is_empty() {
+            return;
         }
+        let memory = &owner.arena.prefetched();
+        let lookups = left.iter().map(|(_, key)| async move {
+            let tables = self.partitions[key.partition().index()].tables();
+            // Nothing that the owner reads is half-written: there is nothing to try again.
+            match tables.current {
+                Some(_) => get(memory, tables, key, 0, counters).await,
+                None => Ok(Answer::Absent),
+            }
+        });
+        find_left(owner, &left, lookups, found);
     }
 
     fn put(

@@ -4,6 +4,7 @@
 //! interleaved.
 
 use super::{Partition, Shape, get, slot::Slot};
+use crate::shard::find_left;
 use crate::{
     Answer, Extent, Found, Key, LANES, MutationError, Owner, PARTITIONS, PartitionId, PutOutcome, Wanted,
     counters::count, directory::Directory, record::Record,
@@ -11,7 +12,6 @@ use crate::{
 use arrayvec::ArrayVec;
 use locus_fabric::{Prefetch, Prefetches, Region};
 use locus_memory::{Memory, Pointer};
-use locus_runtime::interleave;
 
 /// All partitions by number; those of other cores stay empty.
 pub struct Shard {
@@ -61,34 +61,6 @@ impl Shard {
         Some(found)
     }
 
-    /// Finds keys, given with their places in a batch, by the whole lookup.
-    #[cold]
-    fn get_thoroughly<'m, R: Region>(
-        &self,
-        owner: &'m Owner<R>,
-        keys: &[(usize, &Key<'_>)],
-        mut found: impl FnMut(usize, Option<Found<&'m [u8]>>),
-    ) {
-        let (memory, counters) = (&owner.arena.prefetched(), &owner.counters);
-        let lookups = keys.iter().map(|(_, key)| async move {
-            let tables = self.partition(key.partition()).tables();
-            // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
-            match tables.current {
-                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
-                None => Ok(Answer::Absent),
-            }
-        });
-        interleave(LANES, lookups, |number, answer| match answer {
-            Ok(Answer::Found(Found { extent, value, version, .. })) => {
-                let bytes = owner.bytes(extent.at, extent.bytes);
-                found(keys[number].0, Some(Found { bytes, extent, value, version }));
-            }
-            Ok(Answer::Absent) => found(keys[number].0, None),
-            // The owner's own tables are always as it knows them.
-            Err(error) => unreachable!("a lookup of the owner failed: {error}"),
-        });
-    }
-
     /// A partition.
     pub fn partition(&self, id: PartitionId) -> &Partition {
         &self.partitions[id.index()]
@@ -136,9 +108,19 @@ impl<R: Region> crate::Shard<R> for Shard {
                 None => left.push((place, key)),
             }
         }
-        if !left.is_empty() {
-            self.get_thoroughly(owner, &left, found);
+        if left.is_empty() {
+            return;
         }
+        let memory = &owner.arena.prefetched();
+        let lookups = left.iter().map(|(_, key)| async move {
+            let tables = self.partition(key.partition()).tables();
+            // Nothing that the owner reads is half-written: there is nothing to try again, but for two keys of one fingerprint.
+            match tables.current {
+                Some(_) => get(memory, &self.shape, tables, key, 1, counters).await,
+                None => Ok(Answer::Absent),
+            }
+        });
+        find_left(owner, &left, lookups, found);
     }
 
     fn put(

@@ -50,8 +50,7 @@ impl<N: Nic> Client<N> {
     }
 
     async fn mutate(&self, opcode: Opcode, key: &Key<'_>, value: &[u8]) -> Result<(bool, u64), StoreError> {
-        let (owner, connection) = self.mutation(opcode, key, value)?;
-        let request = self.request_to_mutate(opcode, key, value);
+        let (owner, connection, request) = self.mutation(opcode, key, value)?;
         let result = self.change(&connection, owner, &request).await;
         result.map_err(|error| self.failed(owner.server, &connection, error))
     }
@@ -63,20 +62,19 @@ impl<N: Nic> Client<N> {
         key: &Key<'_>,
         value: &[u8],
     ) -> Result<(bool, u64), StoreError> {
-        let (owner, connection) = self.mutation(opcode, key, value)?;
-        let request = self.request_to_mutate(opcode, key, value);
+        let (owner, connection, request) = self.mutation(opcode, key, value)?;
         let result = self.change_blocking(&connection, owner, &request);
         result.map_err(|error| self.failed(owner.server, &connection, error))
     }
 
-    /// Counts a mutation and checks that it is within the limits. Gives who carries it out.
+    /// Counts a mutation and checks that it is within the limits. Gives who carries it out, and the request.
     #[inline]
-    fn mutation(
+    fn mutation<'r>(
         &self,
         opcode: Opcode,
-        key: &Key<'_>,
-        value: &[u8],
-    ) -> Result<(Owner, Rc<Connection<N>>), StoreError> {
+        key: &Key<'r>,
+        value: &'r [u8],
+    ) -> Result<(Owner, Rc<Connection<N>>, Request<'r>), StoreError> {
         count(&self.counters.mutations);
         let owner = self.map.owner(key.partition());
         let connection = self.connection(owner.server.into())?;
@@ -90,19 +88,15 @@ impl<N: Nic> Client<N> {
                 return Err(StoreError::SlotLength { bytes, limit });
             }
         }
-        Ok((owner, connection))
-    }
-
-    #[inline]
-    fn request_to_mutate<'r>(&self, opcode: Opcode, key: &Key<'r>, value: &'r [u8]) -> Request<'r> {
-        Request {
+        let request = Request {
             opcode: opcode as u8,
             mutates: true,
             partition: key.partition().index() as u16,
             map_epoch: self.map.epoch,
             key: key.bytes(),
             value,
-        }
+        };
+        Ok((owner, connection, request))
     }
 
     async fn change(
