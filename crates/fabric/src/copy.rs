@@ -193,6 +193,22 @@ pub(crate) fn copy_words_in(source: &[[u8; 8]], into: &[AtomicU64]) {
     }
 }
 
+/// Copies whole words out; both have as many.
+#[inline(always)]
+pub(crate) fn copy_words_out(source: &[AtomicU64], into: &mut [[u8; 8]]) {
+    // Four at a time: most of what is read is a row of four words, or a record of twice that and more.
+    let (fours, ones) = into.as_chunks_mut::<4>();
+    let (from_fours, from_ones) = source.as_chunks::<4>();
+    for (chunks, words) in fours.iter_mut().zip(from_fours) {
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = load(word).to_le_bytes();
+        }
+    }
+    for (chunk, word) in ones.iter_mut().zip(from_ones) {
+        *chunk = load(word).to_le_bytes();
+    }
+}
+
 /// Copies words to plain bytes.
 #[inline(always)]
 pub(crate) fn copy_out(source: &[AtomicU64], offset: usize, into: &mut [u8]) {
@@ -208,17 +224,7 @@ pub(crate) fn copy_out(source: &[AtomicU64], offset: usize, into: &mut [u8]) {
     }
     let (chunks, last) = rest.as_chunks_mut::<8>();
     let end = index + chunks.len();
-    // Four at a time: most of what is read is a row of four words, or a record of twice that and more.
-    let (fours, ones) = chunks.as_chunks_mut::<4>();
-    let (from_fours, from_ones) = source[index..end].as_chunks::<4>();
-    for (chunks, words) in fours.iter_mut().zip(from_fours) {
-        for (chunk, word) in chunks.iter_mut().zip(words) {
-            *chunk = load(word).to_le_bytes();
-        }
-    }
-    for (chunk, word) in ones.iter_mut().zip(from_ones) {
-        *chunk = load(word).to_le_bytes();
-    }
+    copy_words_out(&source[index..end], chunks);
     if !last.is_empty() {
         last.copy_from_slice(&load(&source[end]).to_le_bytes()[..last.len()]);
     }

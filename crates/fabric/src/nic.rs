@@ -144,6 +144,14 @@ pub trait Region: Clone + Send + Sync + 'static {
     /// # Panics
     /// When the range is outside: a bug of the caller.
     fn copy_out(&self, offset: usize, into: &mut [u8]);
+    /// Copies whole words out, beginning with the one of this index, otherwise like [`Region::copy_out`].
+    ///
+    /// # Panics
+    /// When they are outside: a bug of the caller.
+    #[inline(always)]
+    fn copy_words_out(&self, index: usize, into: &mut [[u8; 8]]) {
+        crate::copy::copy_words_out(&self.words()[index..][..into.len()], into);
+    }
     /// Copies bytes in, word by word, relaxed; the bytes around them in the first and last word are kept.
     ///
     /// # Panics

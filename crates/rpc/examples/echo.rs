@@ -46,7 +46,7 @@ fn answer(mut server: Server<ShmNic>, stop: &AtomicBool) {
         }
         idle.reset();
         for request in requests.drain(..) {
-            server.reply(&request, &Answer { status: 1, version: 1 }, &[request.value()]);
+            server.reply(&request, &Answer { status: 1, version: 1 }, request.value());
         }
         server.flush();
     }
@@ -67,7 +67,7 @@ fn work(nic: &ShmNic, pair: Pair, request: &Request<'_>, window: usize) -> Resul
     while calls.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         server.poll(&mut requests);
         for request in requests.drain(..) {
-            server.reply(&request, &Answer { status: 1, version: 1 }, &[request.value()]);
+            server.reply(&request, &Answer { status: 1, version: 1 }, request.value());
         }
         server.flush();
     }

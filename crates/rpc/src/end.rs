@@ -6,7 +6,7 @@
 
 use crate::{
     Greeting, Loss, Pair, RpcError,
-    frame::{FRAME_BYTES_MAX, FrameError, REPLY_BYTES_MAX},
+    frame::{FRAME_BYTES_MAX, Frame, FrameError, REPLY_BYTES_MAX},
     inbox::Inbox,
     outbox::{Buffers, Course, Outbox, Sent, WAKE},
     pair::{Carrier, TOKEN_BYTES, Way},
@@ -200,12 +200,12 @@ impl<N: Nic> End<N> {
     }
 
     /// Sends a reply, or puts it where it is READ.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         datagrams: Option<&mut Datagrams<N>>,
         sequence: u64,
-        parts: &[&[u8]],
+        frame: &Frame<'_>,
     ) -> Result<Sent, PostError> {
         match &mut self.reply {
             Return::Posted(course) => {
@@ -214,10 +214,10 @@ impl<N: Nic> End<N> {
                     _ => self.connected.as_mut(),
                 };
                 let Some(outbox) = outbox else { return Err(PostError::NotReady) };
-                outbox.send(course, sequence, 0, parts)
+                outbox.send(course, sequence, 0, frame)
             }
             Return::Kept { region, layout, scratch } => {
-                let frame = layout.assemble(parts, sequence, 0, scratch);
+                let frame = layout.assemble(frame, sequence, 0, scratch);
                 region.copy_in(layout.end(layout.slot_of(sequence)) - frame.len(), frame);
                 Ok(Sent::AtOnce)
             }

@@ -16,10 +16,12 @@
 //! | 20..24 | epoch of the partition map | | |
 //! | 24.. | key, then value | 24.. | value |
 
+/// The length of either header.
+pub(crate) const HEADER_BYTES: usize = 24;
 /// The length of a request's header.
-pub const REQUEST_HEADER_BYTES: usize = 24;
+pub const REQUEST_HEADER_BYTES: usize = HEADER_BYTES;
 /// The length of a reply's header.
-pub const REPLY_HEADER_BYTES: usize = 24;
+pub const REPLY_HEADER_BYTES: usize = HEADER_BYTES;
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 1 << 10;
 /// The longest value that travels in a frame; longer ones travel by rendezvous.
@@ -87,6 +89,48 @@ pub enum FrameError {
     /// A staged value whose description has another length.
     #[error("the place of a staged value in {0} bytes")]
     StagedLength(usize),
+}
+
+/// A frame that is to be sent: its header, and what follows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'f> {
+    pub header: &'f [u8; HEADER_BYTES],
+    /// Of a request; empty in a reply.
+    pub key: &'f [u8],
+    pub value: &'f [u8],
+}
+
+impl<'f> Frame<'f> {
+    /// In one piece; none if it is shorter than a header.
+    pub fn of(bytes: &'f [u8]) -> Option<Self> {
+        let (header, value) = bytes.split_first_chunk()?;
+        Some(Self { header, key: &[], value })
+    }
+
+    /// Its length.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.key.len() + self.value.len()
+    }
+
+    /// What it consists of.
+    #[inline(always)]
+    pub fn pieces(&self) -> [&'f [u8]; 3] {
+        [self.header, self.key, self.value]
+    }
+
+    /// Puts it together, in as many bytes as it has.
+    ///
+    /// # Panics
+    /// When there are fewer: a bug of the caller.
+    #[inline(always)]
+    pub fn copy_to(&self, into: &mut [u8]) {
+        let (header, rest) = into.split_first_chunk_mut().expect("room for a header");
+        *header = *self.header;
+        let (key, value) = rest.split_at_mut(self.key.len());
+        key.copy_from_slice(self.key);
+        value.copy_from_slice(self.value);
+    }
 }
 
 /// The header of a request.

@@ -38,7 +38,7 @@ pub use greeting::Greeting;
 pub use hub::Hub;
 pub use pair::{Carrier, Pair, Way};
 pub use server::{
-    Accepted, Answer, BATCH_MAX, ChannelId, Dropped, Incoming, PARTS_MAX, Server, ServerConfig,
+    Accepted, Answer, BATCH_MAX, ChannelId, Dropped, Incoming, Server, ServerConfig,
 };
 pub use sessions::{SessionId, SessionLimits};
 pub use staging::Staging;

@@ -4,7 +4,7 @@
 use crate::{
     Greeting, Hub, Pair, RpcError,
     end::takes_at_once,
-    frame::{FRAME_BYTES_MAX, REPLY_BYTES_MAX},
+    frame::{FRAME_BYTES_MAX, Frame, REPLY_BYTES_MAX},
     hub::Watch,
     inbox::Inbox,
     outbox::{Buffers, Course, Outbox, Sent},
@@ -249,12 +249,12 @@ impl<N: Nic> Line<N> {
     }
 
     /// Sends a request at once, or posts it, if there is room.
-    #[inline]
-    pub fn send(&mut self, sequence: u64, attempt: u8, parts: &[&[u8]]) -> Result<Sent, PostError> {
+    #[inline(always)]
+    pub fn send(&mut self, sequence: u64, attempt: u8, frame: &Frame<'_>) -> Result<Sent, PostError> {
         let Self { connected, datagrams, course, pair, .. } = self;
         let outbox = if pair.request.is_connected() { connected.as_mut() } else { datagrams.as_mut() };
         let (Some(outbox), Some(course)) = (outbox, course) else { return Err(PostError::NotReady) };
-        outbox.send(course, sequence, attempt, parts)
+        outbox.send(course, sequence, attempt, frame)
     }
 
     /// Starts what was posted.

@@ -2,7 +2,7 @@
 //! are signaled, and their completions give the send queue's places back.
 
 use crate::{
-    server::PARTS_MAX,
+    frame::Frame,
     slots::{Layout, Mark},
     tag::Tag,
 };
@@ -58,20 +58,6 @@ pub(crate) enum Sent {
     AtOnce,
     /// [`Outbox::ring`] starts it.
     Posted,
-}
-
-/// The parts of a frame, and what comes before and after them.
-type Parts<'p> = [&'p [u8]; PARTS_MAX + 3];
-
-#[inline]
-fn with<'p>(front: &[&'p [u8]], parts: &[&'p [u8]], back: &[&'p [u8]]) -> (Parts<'p>, usize) {
-    let mut all: Parts<'p> = [&[]; PARTS_MAX + 3];
-    let mut count = 0;
-    for part in front.iter().chain(parts).chain(back) {
-        all[count] = part;
-        count += 1;
-    }
-    (all, count)
 }
 
 /// Sends frames over one queue pair.
@@ -177,55 +163,70 @@ impl<N: Nic> Outbox<N> {
         2 * (self.posted - self.done) > self.depth
     }
 
-    /// Sends a frame at once, or posts it for [`Outbox::ring`] to start.
-    #[inline]
+    /// Sends a frame at once, or posts it for [`Outbox::ring`] to start. Short ones are put together first: one piece is
+    /// copied sooner than several.
+    #[inline(always)]
     pub fn send(
         &mut self,
         course: &Course<N>,
         sequence: u64,
         attempt: u8,
-        parts: &[&[u8]],
+        frame: &Frame<'_>,
     ) -> Result<Sent, PostError> {
+        let mut short = [0; SHORT_BYTES];
         match course {
-            Course::Send if self.pair.send_at_once(parts) => Ok(Sent::AtOnce),
-            Course::Send => self.post_frame(course, 0, parts),
-            Course::Datagram { token, .. } => {
-                let token = token.to_le_bytes();
-                let (all, count) = with(&[&token], parts, &[]);
-                self.post_frame(course, 0, &all[..count])
-            }
-            // Short frames are put together first: one piece is copied sooner than several.
-            Course::Write { region, layout, immediate }
-                if layout.bytes_of(bytes_of(parts)) <= SHORT_BYTES =>
-            {
-                let mut short = [0; SHORT_BYTES];
-                let frame = layout.assemble(parts, sequence, attempt, &mut short);
+            Course::Write { region, layout, immediate } if layout.bytes_of(frame.bytes()) <= SHORT_BYTES => {
+                let frame = layout.assemble(frame, sequence, attempt, &mut short);
                 let offset = layout.end(layout.slot_of(sequence)) - frame.len();
                 if !immediate && self.pair.write_at_once(frame, &RemoteSlice { region, offset }) {
                     return Ok(Sent::AtOnce);
                 }
                 self.post_frame(course, offset, &[frame])
             }
-            Course::Write { layout, .. } if !layout.checked => {
-                let bytes = bytes_of(parts);
-                let word = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
-                let padding = &[0; 8][..bytes.wrapping_neg() % 8];
-                let (all, count) = with(&[], parts, &[padding, &word]);
-                let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(bytes);
-                self.post_frame(course, offset, &all[..count])
+            Course::Write { .. } => self.write_long(course, sequence, attempt, frame),
+            Course::Send if frame.bytes() <= SHORT_BYTES => {
+                let short = &mut short[..frame.bytes()];
+                frame.copy_to(short);
+                self.send_pieces(course, &[short])
             }
-            Course::Write { layout, .. } => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                if scratch.is_empty() {
-                    scratch = vec![0; layout.slot_bytes()].into();
-                }
-                let frame = layout.assemble(parts, sequence, attempt, &mut scratch);
-                let offset = layout.end(layout.slot_of(sequence)) - frame.len();
-                let posted = self.post_frame(course, offset, &[frame]);
-                self.scratch = scratch;
-                posted
+            Course::Send => self.send_pieces(course, &frame.pieces()),
+            Course::Datagram { token, .. } => {
+                let [header, key, value] = frame.pieces();
+                self.post_frame(course, 0, &[&token.to_le_bytes(), header, key, value])
             }
         }
+    }
+
+    #[inline(always)]
+    fn send_pieces(&mut self, course: &Course<N>, pieces: &[&[u8]]) -> Result<Sent, PostError> {
+        if self.pair.send_at_once(pieces) { Ok(Sent::AtOnce) } else { self.post_frame(course, 0, pieces) }
+    }
+
+    /// Posts the WRITE of a frame that is not short.
+    fn write_long(
+        &mut self,
+        course: &Course<N>,
+        sequence: u64,
+        attempt: u8,
+        frame: &Frame<'_>,
+    ) -> Result<Sent, PostError> {
+        let Course::Write { layout, .. } = course else { return Err(PostError::NotReady) };
+        let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(frame.bytes());
+        if !layout.checked {
+            let bytes = frame.bytes();
+            let word = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
+            let padding = &[0; 8][..bytes.wrapping_neg() % 8];
+            let [header, key, value] = frame.pieces();
+            return self.post_frame(course, offset, &[header, key, value, padding, &word]);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; layout.slot_bytes()].into();
+        }
+        let whole = layout.assemble(frame, sequence, attempt, &mut scratch);
+        let posted = self.post_frame(course, offset, &[whole]);
+        self.scratch = scratch;
+        posted
     }
 
     /// Posts the bytes of a frame, which a WRITE brings to an offset.

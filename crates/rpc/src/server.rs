@@ -67,7 +67,7 @@ pub struct Dropped {
     pub cause: Loss,
 }
 
-/// The answer to a request; the value is given in parts beside it.
+/// The answer to a request; the value is given beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// How it went.
@@ -148,9 +148,6 @@ pub(crate) const NAP: Duration = Duration::from_micros(100);
 const QUEUE_EVERY: u32 = 16;
 /// After so many looks without a request every poll looks at the completion queue.
 const DROWSY_LOOKS: u32 = 64;
-
-/// The most parts of a reply's value.
-pub const PARTS_MAX: usize = 7;
 
 impl<N: Nic> Server<N> {
     /// A server core without channels, for the calling thread. `incarnation` is of this life of the server.

@@ -16,7 +16,7 @@
 //! mark that has come early. What fails is looked at again, at most [`TRIES_MAX`] times: then its sender broke the rules,
 //! or, over UC, lost a part, and sends it again with another mark.
 
-use crate::{FrameError, sessions::stride};
+use crate::{FrameError, frame::Frame, sessions::stride};
 use locus_fabric::{FabricError, Nic, PagePolicy, Prefetch, Properties, Region};
 use locus_memory::checksum;
 use std::{cell::Cell, sync::atomic::Ordering};
@@ -38,6 +38,8 @@ pub(crate) struct Layout {
     slots: usize,
     /// Whether a checksum follows the mark.
     pub checked: bool,
+    /// What mark and checksum take.
+    tail_bytes: usize,
 }
 
 /// What is told of a frame in its slot: never zero, since no frame is empty.
@@ -62,7 +64,8 @@ impl Layout {
     /// Slots for a window of frames of up to so many bytes.
     pub fn new(window: usize, frame_bytes: usize, checked: bool) -> Self {
         let slot_bytes = (frame_bytes.next_multiple_of(8) + TAIL_BYTES_MAX).next_multiple_of(64);
-        Self { slot_bytes, frame_bytes_max: frame_bytes, slots: stride(window) as usize, checked }
+        let tail_bytes = if checked { TAIL_BYTES_MAX } else { MARK_BYTES };
+        Self { slot_bytes, frame_bytes_max: frame_bytes, slots: stride(window) as usize, checked, tail_bytes }
     }
 
     /// Whether WRITEs to memory behind this NIC need a checksum.
@@ -77,7 +80,7 @@ impl Layout {
 
     /// What a frame takes with all that belongs to it.
     pub fn bytes_of(&self, frame_bytes: usize) -> usize {
-        frame_bytes.next_multiple_of(8) + self.tail_bytes()
+        frame_bytes.next_multiple_of(8) + self.tail_bytes
     }
 
     /// The room for one frame and what belongs to it.
@@ -96,10 +99,6 @@ impl Layout {
         (slot + 1) * self.slot_bytes
     }
 
-    fn tail_bytes(&self) -> usize {
-        if self.checked { TAIL_BYTES_MAX } else { MARK_BYTES }
-    }
-
     /// The slot in which an offset lies.
     pub fn slot_at(&self, offset: usize) -> usize {
         offset / self.slot_bytes
@@ -108,31 +107,37 @@ impl Layout {
     /// Where its mark is, in words.
     #[inline]
     fn mark_word(&self, slot: usize) -> usize {
-        (self.end(slot) - self.tail_bytes()) / 8
+        (self.end(slot) - self.tail_bytes) / 8
     }
 
     /// Whether a mark's length makes sense.
+    #[inline]
     fn fits(&self, mark: Mark) -> bool {
         (1..=self.frame_bytes_max).contains(&mark.bytes())
     }
 
     /// Puts a frame and what belongs to it into one piece of memory: as much of `into` as is given back.
-    pub fn assemble<'b>(&self, parts: &[&[u8]], sequence: u64, attempt: u8, into: &'b mut [u8]) -> &'b [u8] {
-        let mut at = 0;
-        for part in parts {
-            into[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        let mark = Mark::new(sequence, attempt, at);
-        let padded = at.next_multiple_of(8);
-        into[at..padded].fill(0);
+    #[inline(always)]
+    pub fn assemble<'b>(
+        &self,
+        frame: &Frame<'_>,
+        sequence: u64,
+        attempt: u8,
+        into: &'b mut [u8],
+    ) -> &'b [u8] {
+        let bytes = frame.bytes();
+        let padded = bytes.next_multiple_of(8);
+        let (words, tail) = into.split_at_mut(padded);
+        // The frame does not fill its last word, perhaps.
+        *words.last_chunk_mut().expect("no frame is empty") = [0; 8];
+        frame.copy_to(&mut words[..bytes]);
+        *tail.first_chunk_mut().expect("room for a mark") = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
         let end = padded + MARK_BYTES;
-        into[padded..end].copy_from_slice(&mark.0.to_le_bytes());
         if !self.checked {
             return &into[..end];
         }
-        let sum = checksum(&into[..end]);
-        into[end..end + 8].copy_from_slice(&sum.to_le_bytes());
+        let (covered, rest) = into.split_at_mut(end);
+        *rest.first_chunk_mut().expect("room for a checksum") = checksum(covered).to_le_bytes();
         &into[..end + 8]
     }
 
@@ -260,27 +265,22 @@ impl<N: Nic> Arrivals<N> {
     }
 
     /// Looks at a slot, and copies its frame out if it is new.
-    #[inline]
+    #[inline(always)]
     pub fn look(&self, slot: usize, into: &mut [u8]) -> Look {
         let Some(mark) = self.fresh(slot) else { return Look::Nothing };
         if !self.layout.fits(mark) {
-            // Where words are not whole, a part of the mark may be missing yet.
-            if self.layout.checked {
-                return self.not_whole(slot, mark);
-            }
-            self.taken[slot].set(mark.0);
-            return Look::Broken(FrameError::Mark {
-                bytes: mark.bytes(),
-                slot_bytes: self.layout.slot_bytes,
-            });
+            return self.does_not_fit(slot, mark);
         }
-        let whole = self.layout.bytes_of(mark.bytes());
-        let start = self.layout.end(slot) - whole;
+        // Whole words: what fills the last one up, and, where it is needed, the tail are copied with the frame.
+        let words = mark.bytes().div_ceil(8);
+        let first = self.layout.mark_word(slot) - words;
+        let into = into.as_chunks_mut().0;
         if !self.layout.checked {
-            self.region.copy_out(start, &mut into[..mark.bytes()]);
+            self.region.copy_words_out(first, &mut into[..words]);
         } else {
-            self.region.copy_out(start, &mut into[..whole]);
-            if !self.layout.verified(&into[..whole], mark) {
+            let whole = &mut into[..words + TAIL_BYTES_MAX / 8];
+            self.region.copy_words_out(first, whole);
+            if !self.layout.verified(whole.as_flattened(), mark) {
                 return self.not_whole(slot, mark);
             }
         }
@@ -292,6 +292,16 @@ impl<N: Nic> Arrivals<N> {
         // write would be taken from its cache.
         Prefetch::of(self.region.words().as_ptr().cast(), 8 * self.layout.mark_word(next), 8).start();
         Look::Frame(mark.bytes())
+    }
+
+    #[cold]
+    fn does_not_fit(&self, slot: usize, mark: Mark) -> Look {
+        // Where words are not whole, a part of the mark may be missing yet.
+        if self.layout.checked {
+            return self.not_whole(slot, mark);
+        }
+        self.taken[slot].set(mark.0);
+        Look::Broken(FrameError::Mark { bytes: mark.bytes(), slot_bytes: self.layout.slot_bytes })
     }
 
     #[cold]

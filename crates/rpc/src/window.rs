@@ -107,8 +107,8 @@ impl Window {
     #[inline]
     fn next_in_turn(&mut self, next: u32) -> Option<u32> {
         let count = self.slots.len() as u32;
-        let turns = (next..count).chain(0..next);
-        let index = turns.into_iter().find(|index| self.slots[*index as usize].phase == Phase::Free)?;
+        let is_free = |index: &u32| self.slots[*index as usize].phase == Phase::Free;
+        let index = if is_free(&next) { next } else { (next..count).chain(0..next).find(is_free)? };
         self.turn = Some(if index + 1 == count { 0 } else { index + 1 });
         Some(index)
     }

@@ -22,6 +22,8 @@ pub struct PartitionMap {
     /// Which version of the map this is.
     pub epoch: u32,
     owners: Vec<Owner>,
+    /// The owner of all of them, if there is one: looking a partition up is a cache miss more often than not.
+    sole: Option<Owner>,
 }
 
 impl PartitionMap {
@@ -33,7 +35,7 @@ impl PartitionMap {
     /// Without servers, with too many, or with a server without cores: the caller has checked what its peers said.
     pub fn even(cores: &[u16]) -> Self {
         assert!(!cores.is_empty() && cores.len() <= SERVERS_MAX && cores.iter().all(|&cores| cores > 0));
-        let owners = (0..PARTITIONS)
+        let owners: Vec<Owner> = (0..PARTITIONS)
             .map(|partition| {
                 let server = partition % cores.len();
                 Owner {
@@ -42,13 +44,17 @@ impl PartitionMap {
                 }
             })
             .collect();
-        Self { epoch: 1, owners }
+        let sole = (cores == [1]).then_some(owners[0]);
+        Self { epoch: 1, owners, sole }
     }
 
     /// The owner of a partition.
     #[inline]
     pub fn owner(&self, partition: PartitionId) -> Owner {
-        self.owners[partition.index()]
+        match self.sole {
+            Some(owner) => owner,
+            None => self.owners[partition.index()],
+        }
     }
 }
 

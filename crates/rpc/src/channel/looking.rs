@@ -82,11 +82,13 @@ impl<N: Nic> Inner<N> {
         let Some(line) = &mut self.line else { return };
         match &line.replies {
             Replies::Received(_) if !line.takes_at_once() => drop(self.drive(hub, member)),
-            Replies::Received(_) | Replies::Written(_) => {
+            replies @ (Replies::Received(_) | Replies::Written(_)) => {
+                let written = matches!(replies, Replies::Written(_));
                 if self.doorbell.is_ripe() || self.doorbell.is_due(false) {
                     self.ring();
                 }
-                if self.take_at_once() || self.look_at(index) {
+                let found = if written { self.look_at(index) } else { self.take_at_once() };
+                if found {
                     return;
                 }
                 // A core that has slept may have been woken by a completion.

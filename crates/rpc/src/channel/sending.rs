@@ -2,7 +2,7 @@
 
 use super::{Channel, Inner, RETRY_NS, Request};
 use crate::{
-    INLINE_VALUE_BYTES_MAX, Loss, RequestHeader, STAGED_BYTES_MAX, Staged, frame::REQUEST_HEADER_BYTES,
+    INLINE_VALUE_BYTES_MAX, Loss, RequestHeader, STAGED_BYTES_MAX, Staged, frame::{Frame, REQUEST_HEADER_BYTES},
     line::Line, outbox::Sent, pair::Carrier, slots::Layout, window::Phase,
 };
 use locus_fabric::{Nic, PostError};
@@ -79,11 +79,11 @@ impl<N: Nic> Inner<N> {
             map_epoch: request.map_epoch,
         };
         let header = header.encode();
-        let parts = [&header[..], request.key, value];
-        let sent = line.send(slot.sequence, slot.attempts, &parts)?;
+        let frame = Frame { header: &header, key: request.key, value };
+        let sent = line.send(slot.sequence, slot.attempts, &frame)?;
         if self.config.pair.is_lossy() {
-            slot.copy.clear();
-            parts.iter().for_each(|part| slot.copy.extend_from_slice(part));
+            slot.copy.resize(frame.bytes(), 0);
+            frame.copy_to(&mut slot.copy);
         }
         if sent == Sent::AtOnce {
             return Ok(());
@@ -189,7 +189,8 @@ impl<N: Nic> Inner<N> {
             if slot.attempts == RETRIES_MAX {
                 return self.lose(Loss::Silent(RETRIES_MAX.into()));
             }
-            match line.send(slot.sequence, slot.attempts + 1, &[&slot.copy]) {
+            let Some(frame) = Frame::of(&slot.copy) else { continue };
+            match line.send(slot.sequence, slot.attempts + 1, &frame) {
                 Ok(_) => {
                     slot.attempts += 1;
                     slot.since_ns = Some(now_ns);

@@ -184,7 +184,7 @@ impl<N: Nic> Server<N> {
     }
 
     /// Takes one request in, or answers it if it was executed before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_in(
         &mut self,
         place: usize,

@@ -1,18 +1,17 @@
 //! How replies go out, and what becomes of those that find no room or no client.
 
-use super::{Answer, Connection, Incoming, PARTS_MAX, Server};
-use crate::{Loss, ReplyHeader, outbox::Sent};
+use super::{Answer, Connection, Incoming, Server};
+use crate::{Loss, ReplyHeader, frame::Frame, outbox::Sent};
 use locus_fabric::{Nic, PostError, Work};
 
 impl<N: Nic> Server<N> {
-    /// Answers a request. `parts` (at most [`PARTS_MAX`], together at most [`Server::reply_value_bytes_max`]) are the
-    /// value. Nothing is sent before [`Server::flush`] or the next poll. A mutation's outcome is remembered even if its
-    /// client is gone.
+    /// Answers a request, with a value of at most [`Server::reply_value_bytes_max`]. Nothing is sent before
+    /// [`Server::flush`] or the next poll. A mutation's outcome is remembered even if its client is gone.
     ///
     /// # Panics
-    /// When the parts are too many or too long: a bug of the caller.
+    /// When the value is too long: a bug of the caller.
     #[inline]
-    pub fn reply(&mut self, request: &Incoming, answer: &Answer, parts: &[&[u8]]) {
+    pub fn reply(&mut self, request: &Incoming, answer: &Answer, value: &[u8]) {
         let place = usize::from(request.channel.place);
         let connection = match self.connections.get_mut(place) {
             Some(Some(connection)) if connection.id == request.channel => connection,
@@ -25,8 +24,8 @@ impl<N: Nic> Server<N> {
             connection.slots.executed(request.header.sequence, answer.status, answer.version);
         }
         let place = connection.id.place;
-        N::charge(Work::Reply(parts.iter().map(|part| part.len()).sum()));
-        self.post(place, request.header.sequence, answer, parts);
+        N::charge(Work::Reply(value.len()));
+        self.post(place, request.header.sequence, answer, value);
     }
 
     /// Starts all replies that were posted: one doorbell per channel and batch.
@@ -59,32 +58,22 @@ impl<N: Nic> Server<N> {
 
     /// Posts a reply, or puts it into the backlog if the send queue is full.
     #[inline]
-    pub(super) fn post(&mut self, place: u16, sequence: u64, answer: &Answer, parts: &[&[u8]]) {
+    pub(super) fn post(&mut self, place: u16, sequence: u64, answer: &Answer, value: &[u8]) {
         let Some(connection) = &mut self.connections[usize::from(place)] else { return };
         self.counters.replies += 1;
-        let mut pieces: [&[u8]; PARTS_MAX + 1] = [&[]; PARTS_MAX + 1];
-        let mut value_bytes = 0;
-        let mut count = 1;
-        for part in parts {
-            pieces[count] = part;
-            value_bytes += part.len();
-            count += 1;
-        }
-        assert!(value_bytes <= self.reply_value_bytes_max, "a reply's value of {value_bytes} bytes");
+        assert!(value.len() <= self.reply_value_bytes_max, "a reply's value of {} bytes", value.len());
         let header = ReplyHeader {
             status: answer.status,
-            value_bytes: value_bytes as u16,
+            value_bytes: value.len() as u16,
             incarnation: self.folded,
             sequence,
             version: answer.version,
-        }
-        .encode();
-        pieces[0] = &header;
-        let full = PostError::SendQueueFull(0);
+        };
+        let frame = Frame { header: &header.encode(), key: &[], value };
         let posted = if connection.backlog.is_empty() {
-            connection.end.send(self.datagrams.as_mut(), sequence, &pieces[..count])
+            connection.end.send(self.datagrams.as_mut(), sequence, &frame)
         } else {
-            Err(full)
+            Err(PostError::SendQueueFull(0))
         };
         match posted {
             Ok(Sent::AtOnce) => {}
@@ -98,7 +87,7 @@ impl<N: Nic> Server<N> {
                     self.touched.push(place);
                 }
             }
-            Err(PostError::SendQueueFull(_)) => self.hold_back(place, sequence, pieces[..count].concat()),
+            Err(PostError::SendQueueFull(_)) => self.hold_back(place, sequence, &frame),
             Err(error) => self.drop_connection(place, Loss::Refused(error)),
         }
     }
@@ -106,7 +95,7 @@ impl<N: Nic> Server<N> {
     /// Keeps a reply until the client's send queue has room. An honest client never has more replies to come than its
     /// window has slots.
     #[cold]
-    pub(super) fn hold_back(&mut self, place: u16, sequence: u64, frame: Vec<u8>) {
+    pub(super) fn hold_back(&mut self, place: u16, sequence: u64, frame: &Frame<'_>) {
         let Some(connection) = &mut self.connections[usize::from(place)] else { return };
         self.counters.backpressure += 1;
         if connection.end.is_asked_again() {
@@ -116,7 +105,7 @@ impl<N: Nic> Server<N> {
         if connection.backlog.is_empty() {
             self.backlogged.push(place);
         }
-        connection.backlog.push_back((sequence, frame));
+        connection.backlog.push_back((sequence, frame.pieces().concat()));
         if connection.backlog.len() > connection.slots.window() {
             self.drop_connection(place, Loss::Stalled);
         }
@@ -129,8 +118,9 @@ impl<N: Nic> Server<N> {
             let mut outcome = Ok(());
             while outcome.is_ok()
                 && let Some((sequence, frame)) = connection.backlog.front()
+                && let Some(frame) = Frame::of(frame)
             {
-                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &[frame]).map(drop);
+                outcome = connection.end.send(self.datagrams.as_mut(), *sequence, &frame).map(drop);
                 if outcome.is_ok() {
                     connection.backlog.pop_front();
                 }

@@ -6,14 +6,14 @@ use crate::fixture::{
 use locus_fabric::{Access, Link, Nic, PagePolicy, QueuePair, QueuePairConfig, Region, shm::ShmNic};
 use locus_memory::checksum;
 use locus_rpc::{
-    Ahead, Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, Incoming, KEY_BYTES_MAX, PARTS_MAX, RpcError,
+    Ahead, Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, Incoming, KEY_BYTES_MAX, RpcError,
     Staging,
 };
 use std::pin::pin;
 
 on_every_pair! {
     every_field_and_byte_arrives_both_ways,
-    a_value_may_be_given_in_parts,
+    an_answer_arrives_as_it_was_given,
     replies_find_their_call_in_whatever_order_they_come,
     a_call_waits_for_a_slot_and_too_many_who_wait_are_refused,
     the_slot_of_a_dropped_call_stays_in_use_until_its_reply,
@@ -50,14 +50,13 @@ fn every_field_and_byte_arrives_both_ways() {
     assert_eq!((counters.requests, counters.replies, counters.foreign_replies), (6, 6, 0));
 }
 
-fn a_value_may_be_given_in_parts() {
+fn an_answer_arrives_as_it_was_given() {
     let mut fixture = Fixture::new();
     let channel = fixture.channel(config(), SESSION);
     let mut call = pin!(whole(&channel, read(b"key")));
     assert!(once(call.as_mut()).is_pending());
     let requests = fixture.requests(1);
-    let parts: [&[u8]; PARTS_MAX] = [b"a", b"", b"bcd", b"e", b"f", b"g", b"h"];
-    fixture.server.reply(&requests[0], &Answer { status: 3, version: 1 << 40 }, &parts);
+    fixture.server.reply(&requests[0], &Answer { status: 3, version: 1 << 40 }, b"abcdefgh");
     fixture.server.flush();
     assert_eq!(finish(call).unwrap(), (3, 1 << 40, b"abcdefgh".to_vec()));
 }

@@ -153,7 +153,7 @@ impl Fixture {
     /// Answers with the request's own value, and its opcode as the status.
     pub fn echo(&mut self, request: &Incoming) {
         let answer = Answer { status: request.opcode(), version: u64::from(request.map_epoch()) };
-        self.server.reply(request, &answer, &[request.value()]);
+        self.server.reply(request, &answer, request.value());
         self.server.flush();
     }
 }

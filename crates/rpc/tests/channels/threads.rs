@@ -61,7 +61,7 @@ fn start(nic: &ShmNic) -> Running {
                 if request.mutates() {
                     *sum += u64::from_le_bytes(request.value().try_into().unwrap());
                 }
-                server.reply(&request, &Answer { status: 1, version: *sum }, &[&sum.to_le_bytes()]);
+                server.reply(&request, &Answer { status: 1, version: *sum }, &sum.to_le_bytes());
             }
         }
         (sums, server.counters())

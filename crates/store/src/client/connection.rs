@@ -169,11 +169,16 @@ impl<N: Nic> Connection<N> {
     }
 
     /// The channel to a core, opened on first use.
+    #[inline]
     pub(super) fn channel(&self, core: u16) -> Result<&Rc<Channel<N>>, StoreError> {
-        let cell = &self.channels[usize::from(core)];
-        if let Some(channel) = cell.get() {
-            return Ok(channel);
+        match self.channels[usize::from(core)].get() {
+            Some(channel) => Ok(channel),
+            None => self.open_channel(core),
         }
+    }
+
+    #[cold]
+    fn open_channel(&self, core: u16) -> Result<&Rc<Channel<N>>, StoreError> {
         let config = ChannelConfig {
             window: self.window,
             pair: self.pair,
@@ -183,7 +188,7 @@ impl<N: Nic> Connection<N> {
         let channel = Channel::new(&self.hub, &self.link, config)?;
         let facts = channel.facts()?;
         self.connect_channel(core, &channel, facts, false)?;
-        Ok(cell.get_or_init(|| Rc::new(channel)))
+        Ok(self.channels[usize::from(core)].get_or_init(|| Rc::new(channel)))
     }
 
     /// Connects a channel's end, which has these facts, with the core's.

@@ -217,7 +217,6 @@ impl<N: Nic> Client<N> {
     /// The connection to the server that has a partition.
     #[inline]
     fn connection_of(&self, partition: PartitionId) -> Result<Rc<Connection<N>>, StoreError> {
-        // A look at the map is a cache miss more often than not.
         let server = if self.servers.len() == 1 { 0 } else { self.map.owner(partition).server };
         self.connection(server.into())
     }

@@ -39,8 +39,14 @@ impl<N: Nic> Client<N> {
     pub async fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         let key = self.key(key)?;
         count(&self.counters.gets);
-        let connection = self.connection_of(key.partition())?;
         let mut found = Some(found);
+        if self.reads == Locus::Server {
+            let owner = self.map.owner(key.partition());
+            let connection = self.connection(owner.server.into())?;
+            let result = self.get_at_server(&connection, owner, &key, &mut found).await;
+            return result.map_err(|error| self.failed(owner.server, &connection, error));
+        }
+        let connection = self.connection_of(key.partition())?;
         if self.at_once() {
             let value = match self.overlapping.get() {
                 0 => self.get_at_once(&connection, &key, &mut found),

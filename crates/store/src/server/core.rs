@@ -109,6 +109,7 @@ struct Route {
 }
 
 impl Route {
+    #[inline]
     fn owns(&self, partition: PartitionId) -> bool {
         self.map.owner(partition).core == self.core
     }
@@ -491,14 +492,14 @@ fn answer_get<N: Nic, S: Shard<N::Region>>(
         Some(record) => {
             let answer = |status: Status| Answer { status: status as u8, version: record.version };
             if record.value().len() <= requests.reply_value_bytes_max() {
-                return requests.reply(request, &answer(Status::Present), &[record.value()]);
+                return requests.reply(request, &answer(Status::Present), record.value());
             }
             // For the client to READ, who finds by the checksum that it was overwritten meanwhile.
             let mut extent = record.extent;
             if !S::CHECKSUMS {
                 extent.checksum = checksum(&record.bytes[..extent.bytes]);
             }
-            requests.reply(request, &answer(Status::Pointer), &[&encode_extent(&extent)]);
+            requests.reply(request, &answer(Status::Pointer), &encode_extent(&extent));
         }
     }
 }
