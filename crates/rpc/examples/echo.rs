@@ -4,7 +4,7 @@
 //! `cargo run --release -p locus-rpc --example echo [REQUEST REPLY]`, such as `rc-write rc-write`
 
 use locus_fabric::{Nic, shm::ShmNic};
-use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Pair, Request, Server, ServerConfig};
+use locus_rpc::{Accepted, Answer, Batch, Channel, ChannelConfig, Hub, Pair, Request, Server, ServerConfig};
 use locus_runtime::{Idle, block_on, interleave_async};
 use std::{
     pin::pin,
@@ -38,16 +38,17 @@ fn serve(
 }
 
 fn answer(mut server: Server<ShmNic>, stop: &AtomicBool) {
-    let (mut idle, mut requests) = (Idle::default(), Vec::new());
+    let (mut idle, mut requests) = (Idle::default(), Batch::new());
     while !stop.load(Ordering::Relaxed) {
         if server.poll(&mut requests) == 0 {
             idle.step(server.park());
             continue;
         }
         idle.reset();
-        for request in requests.drain(..) {
-            server.reply(&request, &Answer { status: 1, version: 1 }, request.value());
+        for request in requests.iter() {
+            server.reply(request, &Answer { status: 1, version: 1 }, request.value());
         }
+        requests.clear();
         server.flush();
     }
 }
@@ -60,15 +61,16 @@ fn work(nic: &ShmNic, pair: Pair, request: &Request<'_>, window: usize) -> Resul
         Channel::new(&hub, &client_link, ChannelConfig { window: WINDOW, pair, ..ChannelConfig::default() })?;
     let (mut server, accepted) = serve(nic, pair, &server_link, channel.facts()?)?;
     channel.connect(accepted.facts, &accepted.greeting)?;
-    let mut requests = Vec::new();
+    let mut requests = Batch::new();
     let calls = (0..WORK_CALLS).map(|_| channel.call(request, |reply| reply.value.len()));
     let mut calls = pin!(interleave_async(window, calls, |_, _| ()));
     let start = Instant::now();
     while calls.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         server.poll(&mut requests);
-        for request in requests.drain(..) {
-            server.reply(&request, &Answer { status: 1, version: 1 }, request.value());
+        for request in requests.iter() {
+            server.reply(request, &Answer { status: 1, version: 1 }, request.value());
         }
+        requests.clear();
         server.flush();
     }
     Ok(start.elapsed().as_nanos() as f64 / WORK_CALLS as f64)

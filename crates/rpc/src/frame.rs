@@ -94,7 +94,7 @@ pub enum FrameError {
 /// A frame that is to be sent: its header, and what follows it.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'f> {
-    pub header: &'f [u8; HEADER_BYTES],
+    pub header: [u8; HEADER_BYTES],
     /// Of a request; empty in a reply.
     pub key: &'f [u8],
     pub value: &'f [u8],
@@ -104,7 +104,7 @@ impl<'f> Frame<'f> {
     /// In one piece; none if it is shorter than a header.
     pub fn of(bytes: &'f [u8]) -> Option<Self> {
         let (header, value) = bytes.split_first_chunk()?;
-        Some(Self { header, key: &[], value })
+        Some(Self { header: *header, key: &[], value })
     }
 
     /// Its length.
@@ -115,8 +115,8 @@ impl<'f> Frame<'f> {
 
     /// What it consists of.
     #[inline(always)]
-    pub fn pieces(&self) -> [&'f [u8]; 3] {
-        [self.header, self.key, self.value]
+    pub fn pieces(&self) -> [&[u8]; 3] {
+        [&self.header, self.key, self.value]
     }
 
     /// Puts it together, in as many bytes as it has.
@@ -126,15 +126,28 @@ impl<'f> Frame<'f> {
     #[inline(always)]
     pub fn copy_to(&self, into: &mut [u8]) {
         let (header, rest) = into.split_first_chunk_mut().expect("room for a header");
-        *header = *self.header;
+        *header = self.header;
         let (key, value) = rest.split_at_mut(self.key.len());
         key.copy_from_slice(self.key);
         value.copy_from_slice(self.value);
     }
 }
 
+/// The words of a header. It is put together in registers and stored word by word, as it is loaded soon after: what was stored
+/// in smaller pieces would have to leave the core's store queue first, and with it all that was stored before.
+type Words = [u64; HEADER_BYTES / 8];
+
+#[inline(always)]
+fn bytes_of([first, second, third]: Words) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[0..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..16].copy_from_slice(&second.to_le_bytes());
+    bytes[16..24].copy_from_slice(&third.to_le_bytes());
+    bytes
+}
+
 /// The header of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader {
     /// What to do; the numbers belong to the store.
     pub opcode: u8,
@@ -166,22 +179,21 @@ impl RequestHeader {
     #[inline]
     pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
         let flags = if self.mutates { MUTATES } else { 0 } | if self.staged { STAGED } else { 0 };
-        let mut bytes = [0; REQUEST_HEADER_BYTES];
-        bytes[0..2].copy_from_slice(&(self.frame_bytes() as u16).to_le_bytes());
-        bytes[2..4].copy_from_slice(&[self.opcode, flags]);
-        bytes[4..8].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..18].copy_from_slice(&self.key_bytes.to_le_bytes());
-        bytes[18..20].copy_from_slice(&self.partition.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.map_epoch.to_le_bytes());
-        bytes
+        bytes_of([
+            self.frame_bytes() as u64 & 0xffff
+                | u64::from(self.opcode) << 16
+                | u64::from(flags) << 24
+                | u64::from(self.incarnation) << 32,
+            self.sequence,
+            u64::from(self.key_bytes) | u64::from(self.partition) << 16 | u64::from(self.map_epoch) << 32,
+        ])
     }
 
     /// Reads and checks the header of a frame that arrived.
-    #[inline]
+    #[inline(always)]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (header, rest) = split::<REQUEST_HEADER_BYTES>(frame, MUTATES | STAGED)?;
-        let (flags, key_bytes) = (header[3], u16_at(header, 16));
+        let ([first, sequence, third], rest) = split(frame, MUTATES | STAGED)?;
+        let (flags, key_bytes) = ((first >> 24) as u8, third as u16);
         if usize::from(key_bytes) > KEY_BYTES_MAX {
             return Err(FrameError::TooLarge { what: "key", bytes: key_bytes.into(), limit: KEY_BYTES_MAX });
         }
@@ -194,15 +206,15 @@ impl RequestHeader {
             return Err(FrameError::StagedLength(value_bytes));
         }
         Ok(Self {
-            opcode: header[2],
+            opcode: (first >> 16) as u8,
             mutates: flags & MUTATES != 0,
             staged,
             key_bytes,
             value_bytes: value_bytes as u16,
-            incarnation: u32_at(header, 4),
-            sequence: u64_at(header, 8),
-            partition: u16_at(header, 18),
-            map_epoch: u32_at(header, 20),
+            incarnation: (first >> 32) as u32,
+            sequence,
+            partition: (third >> 16) as u16,
+            map_epoch: (third >> 32) as u32,
         })
     }
 }
@@ -231,26 +243,26 @@ impl ReplyHeader {
     /// The header as it travels.
     #[inline]
     pub fn encode(&self) -> [u8; REPLY_HEADER_BYTES] {
-        let mut bytes = [0; REPLY_HEADER_BYTES];
-        bytes[0..2].copy_from_slice(&(self.frame_bytes() as u16).to_le_bytes());
-        bytes[2] = self.status;
-        bytes[4..8].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.version.to_le_bytes());
-        bytes
+        bytes_of([
+            self.frame_bytes() as u64 & 0xffff
+                | u64::from(self.status) << 16
+                | u64::from(self.incarnation) << 32,
+            self.sequence,
+            self.version,
+        ])
     }
 
     /// Reads and checks the header of a frame that arrived.
-    #[inline]
+    #[inline(always)]
     pub fn parse(frame: &[u8]) -> Result<Self, FrameError> {
-        let (header, value_bytes) = split::<REPLY_HEADER_BYTES>(frame, 0)?;
+        let ([first, sequence, version], value_bytes) = split(frame, 0)?;
         check_value(value_bytes)?;
         Ok(Self {
-            status: header[2],
+            status: (first >> 16) as u8,
             value_bytes: value_bytes as u16,
-            incarnation: u32_at(header, 4),
-            sequence: u64_at(header, 8),
-            version: u64_at(header, 16),
+            incarnation: (first >> 32) as u32,
+            sequence,
+            version,
         })
     }
 }
@@ -295,18 +307,20 @@ pub fn fold(incarnation: u64) -> u32 {
 
 /// Checks what both headers have in common: the length, which must be that of the message, and the flags. Gives the header
 /// and how many bytes follow it.
-#[inline]
-fn split<const HEADER: usize>(frame: &[u8], known_flags: u8) -> Result<(&[u8; HEADER], usize), FrameError> {
-    let arrived = frame.len();
-    let (header, rest) = frame.split_first_chunk().ok_or(FrameError::Length { arrived, said: HEADER })?;
-    let said = usize::from(u16_at(header, 0));
+#[inline(always)]
+fn split(frame: &[u8], known_flags: u8) -> Result<(Words, usize), FrameError> {
+    let (arrived, said) = (frame.len(), HEADER_BYTES);
+    let (header, rest) =
+        frame.split_first_chunk::<HEADER_BYTES>().ok_or(FrameError::Length { arrived, said })?;
+    let words = [u64_at(header, 0), u64_at(header, 8), u64_at(header, 16)];
+    let (said, flags) = (usize::from(words[0] as u16), (words[0] >> 24) as u8);
     if said != arrived {
         return Err(FrameError::Length { arrived, said });
     }
-    if header[3] & !known_flags != 0 {
-        return Err(FrameError::Flags(header[3]));
+    if flags & !known_flags != 0 {
+        return Err(FrameError::Flags(flags));
     }
-    Ok((header, rest.len()))
+    Ok((words, rest.len()))
 }
 
 #[inline]
@@ -317,16 +331,13 @@ fn check_value(bytes: usize) -> Result<(), FrameError> {
     Ok(())
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(word)
 }
 
+#[inline(always)]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

@@ -1,10 +1,9 @@
-//! The receiving half of a connection: RECVs that are always posted, and the messages that filled them.
+//! The receiving half of a connection: RECVs that are always posted.
 
 use crate::{pair::TOKEN_BYTES, tag::Tag};
 use locus_fabric::{
     Access, FabricError, LocalSlice, Nic, PagePolicy, PostError, QueuePair, Region, Transport,
 };
-use std::{cell::RefCell, ops::Deref, rc::Rc};
 
 /// The GRH that precedes a datagram in its buffer, on every provider.
 pub(crate) const GRH_BYTES: usize = 40;
@@ -64,45 +63,5 @@ impl<N: Nic> Inbox<N> {
         let mut token = [0; TOKEN_BYTES];
         self.region.copy_out(slot as usize * self.slot_bytes + GRH_BYTES, &mut token);
         is_there.then_some(u64::from_le_bytes(token))
-    }
-}
-
-/// Buffers for messages that are handed out, used again and again.
-#[derive(Clone)]
-pub(crate) struct Spare(Rc<RefCell<Vec<Box<[u8]>>>>);
-
-impl Spare {
-    pub fn new() -> Self {
-        Self(Rc::default())
-    }
-
-    /// A buffer for one message; allocates only while more are out than ever before.
-    #[inline]
-    pub fn message(&self, capacity: usize) -> Message {
-        let buffer = self.0.borrow_mut().pop().unwrap_or_else(|| vec![0; capacity].into());
-        Message { buffer, bytes: 0, home: self.clone() }
-    }
-}
-
-/// A message that arrived. Its buffer goes back when this is dropped.
-pub(crate) struct Message {
-    pub buffer: Box<[u8]>,
-    pub bytes: usize,
-    home: Spare,
-}
-
-impl Deref for Message {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.buffer[..self.bytes]
-    }
-}
-
-impl Drop for Message {
-    #[inline]
-    fn drop(&mut self) {
-        self.home.0.borrow_mut().push(std::mem::take(&mut self.buffer));
     }
 }

@@ -37,8 +37,6 @@ pub use frame::{
 pub use greeting::Greeting;
 pub use hub::Hub;
 pub use pair::{Carrier, Pair, Way};
-pub use server::{
-    Accepted, Answer, BATCH_MAX, ChannelId, Dropped, Incoming, Server, ServerConfig,
-};
+pub use server::{Accepted, Answer, BATCH_MAX, Batch, ChannelId, Dropped, Incoming, Server, ServerConfig};
 pub use sessions::{SessionId, SessionLimits};
 pub use staging::Staging;

@@ -43,7 +43,7 @@ impl<N: Nic> Course<N> {
     }
 }
 
-/// Frames up to this length, with what belongs to them, are put together on the stack.
+/// Frames up to this length, with what belongs to them, are put together on the stack if they must be.
 const SHORT_BYTES: usize = 128;
 
 #[inline]
@@ -163,8 +163,7 @@ impl<N: Nic> Outbox<N> {
         2 * (self.posted - self.done) > self.depth
     }
 
-    /// Sends a frame at once, or posts it for [`Outbox::ring`] to start. Short ones are put together first: one piece is
-    /// copied sooner than several.
+    /// Sends a frame at once, or posts it for [`Outbox::ring`] to start.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -173,51 +172,42 @@ impl<N: Nic> Outbox<N> {
         attempt: u8,
         frame: &Frame<'_>,
     ) -> Result<Sent, PostError> {
-        let mut short = [0; SHORT_BYTES];
+        let [header, key, value] = frame.pieces();
         match course {
-            Course::Write { region, layout, immediate } if layout.bytes_of(frame.bytes()) <= SHORT_BYTES => {
-                let frame = layout.assemble(frame, sequence, attempt, &mut short);
-                let offset = layout.end(layout.slot_of(sequence)) - frame.len();
-                if !immediate && self.pair.write_at_once(frame, &RemoteSlice { region, offset }) {
-                    return Ok(Sent::AtOnce);
-                }
-                self.post_frame(course, offset, &[frame])
-            }
-            Course::Write { .. } => self.write_long(course, sequence, attempt, frame),
-            Course::Send if frame.bytes() <= SHORT_BYTES => {
-                let short = &mut short[..frame.bytes()];
-                frame.copy_to(short);
-                self.send_pieces(course, &[short])
-            }
-            Course::Send => self.send_pieces(course, &frame.pieces()),
+            Course::Send if self.pair.send_at_once(&[header, key, value]) => Ok(Sent::AtOnce),
+            Course::Send => self.post_frame(course, 0, &[header, key, value]),
             Course::Datagram { token, .. } => {
-                let [header, key, value] = frame.pieces();
                 self.post_frame(course, 0, &[&token.to_le_bytes(), header, key, value])
             }
+            Course::Write { region, layout, immediate } if !layout.checked => {
+                let bytes = frame.bytes();
+                let mark = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
+                let padding = &[0; 8][..bytes.wrapping_neg() % 8];
+                let pieces = [header, key, value, padding, &mark];
+                let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(bytes);
+                if !immediate && self.pair.write_at_once(&pieces, &RemoteSlice { region, offset }) {
+                    return Ok(Sent::AtOnce);
+                }
+                self.post_frame(course, offset, &pieces)
+            }
+            Course::Write { layout, .. } => self.post_checked(course, layout, sequence, attempt, frame),
         }
     }
 
-    #[inline(always)]
-    fn send_pieces(&mut self, course: &Course<N>, pieces: &[&[u8]]) -> Result<Sent, PostError> {
-        if self.pair.send_at_once(pieces) { Ok(Sent::AtOnce) } else { self.post_frame(course, 0, pieces) }
-    }
-
-    /// Posts the WRITE of a frame that is not short.
-    fn write_long(
+    /// Posts the WRITE of a frame behind which its checksum lies: put together first, since the checksum is over one piece.
+    fn post_checked(
         &mut self,
         course: &Course<N>,
+        layout: &Layout,
         sequence: u64,
         attempt: u8,
         frame: &Frame<'_>,
     ) -> Result<Sent, PostError> {
-        let Course::Write { layout, .. } = course else { return Err(PostError::NotReady) };
         let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(frame.bytes());
-        if !layout.checked {
-            let bytes = frame.bytes();
-            let word = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
-            let padding = &[0; 8][..bytes.wrapping_neg() % 8];
-            let [header, key, value] = frame.pieces();
-            return self.post_frame(course, offset, &[header, key, value, padding, &word]);
+        let mut short = [0; SHORT_BYTES];
+        if layout.bytes_of(frame.bytes()) <= SHORT_BYTES {
+            let whole = layout.assemble(frame, sequence, attempt, &mut short);
+            return self.post_frame(course, offset, &[whole]);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         if scratch.is_empty() {

@@ -9,12 +9,11 @@ use crate::{
     Greeting, Loss, Pair, RpcError, ServerCounters, SessionId, SessionLimits,
     doorbell::Doorbell,
     end::{Datagrams, End, promise},
-    inbox::Spare,
     sessions::{Kept, Slots},
     slots::Layout,
     tag::Tag,
 };
-pub use incoming::Incoming;
+pub use incoming::{Batch, Incoming};
 use locus_fabric::{Completion, FabricError, Facts, Nic};
 use locus_runtime::MonotonicClock;
 use std::{cell::Cell, collections::VecDeque, time::Duration};
@@ -39,7 +38,7 @@ impl Default for ServerConfig {
 }
 
 /// Names a channel of a server core; never another one while the server lives, short of 2^15 reuses of its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId {
     place: u16,
     connection: u16,
@@ -134,7 +133,6 @@ pub struct Server<N: Nic> {
     dropped: VecDeque<Dropped>,
     /// Room for a poll's completions.
     completions: Vec<Completion>,
-    spare: Spare,
     counters: ServerCounters,
     now_ns: u64,
 }
@@ -187,7 +185,6 @@ impl<N: Nic> Server<N> {
             backlogged: Vec::new(),
             dropped: VecDeque::new(),
             completions: vec![Completion::EMPTY; BATCH_MAX],
-            spare: Spare::new(),
             counters: ServerCounters::default(),
             now_ns: 0,
             config,
@@ -288,7 +285,7 @@ impl<N: Nic> Server<N> {
     /// Adds requests that arrived to `into`, up to [`BATCH_MAX`] at a time, and says how many. Also starts whatever
     /// replies were posted, where doorbells are dear after a moment. Requests may be answered later and in any order.
     #[inline]
-    pub fn poll(&mut self, into: &mut Vec<Incoming>) -> usize {
+    pub fn poll(&mut self, into: &mut Batch) -> usize {
         if self.doorbell.is_ripe() {
             self.flush();
         }

@@ -117,7 +117,6 @@ impl Layout {
     }
 
     /// Puts a frame and what belongs to it into one piece of memory: as much of `into` as is given back.
-    #[inline(always)]
     pub fn assemble<'b>(
         &self,
         frame: &Frame<'_>,
@@ -131,7 +130,8 @@ impl Layout {
         // The frame does not fill its last word, perhaps.
         *words.last_chunk_mut().expect("no frame is empty") = [0; 8];
         frame.copy_to(&mut words[..bytes]);
-        *tail.first_chunk_mut().expect("room for a mark") = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
+        *tail.first_chunk_mut().expect("room for a mark") =
+            Mark::new(sequence, attempt, bytes).0.to_le_bytes();
         let end = padded + MARK_BYTES;
         if !self.checked {
             return &into[..end];

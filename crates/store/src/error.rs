@@ -120,3 +120,9 @@ impl From<locus_rpc::RpcError> for StoreError {
         }
     }
 }
+
+impl From<Box<StoreError>> for StoreError {
+    fn from(error: Box<StoreError>) -> Self {
+        *error
+    }
+}

@@ -178,8 +178,8 @@ impl QueuePair for ShmQueuePair {
     }
 
     #[inline(always)]
-    fn write_at_once(&mut self, from: &[u8], to: &RemoteSlice<'_, ShmNic>) -> bool {
-        self.core.borrow_mut().write_at_once(from, to)
+    fn write_at_once(&mut self, pieces: &[&[u8]], to: &RemoteSlice<'_, ShmNic>) -> bool {
+        self.core.borrow_mut().write_at_once(pieces, to)
     }
 
     #[inline(always)]

@@ -387,22 +387,17 @@ impl Core {
 
     /// A WRITE that is over when this returns; false if it may not be: then nothing was stored.
     #[inline(always)]
-    pub(crate) fn write_at_once(&mut self, from: &[u8], to: &RemoteSlice<'_, ShmNic>) -> bool {
+    pub(crate) fn write_at_once(&mut self, pieces: &[&[u8]], to: &RemoteSlice<'_, ShmNic>) -> bool {
         let imported = &*to.region.inner;
+        let payload = Bytes::Gathered(pieces);
         let may = self.state == QueuePairState::Ready
             && self.config.transport != Transport::Ud
             && self.sends.is_empty()
-            && from.len() <= TRANSFER_BYTES_MAX
-            && imported.check(self.link.id, to.offset, from.len(), true) == Status::Success
+            && payload.len() <= TRANSFER_BYTES_MAX
+            && imported.check(self.link.id, to.offset, payload.len(), true) == Status::Success
             && imported.stands();
         if may {
-            let (whole, rest) = from.as_chunks::<8>();
-            if rest.is_empty() && to.offset.is_multiple_of(8) {
-                copy::copy_words_in(whole, &imported.words()[to.offset / 8..][..whole.len()]);
-                fence(Release);
-            } else {
-                store(Bytes::Flat(from), imported, to.offset);
-            }
+            store(payload, imported, to.offset);
             if let Some(outbound) = &mut self.outbound {
                 outbound.wake_receiver();
             }
@@ -621,7 +616,7 @@ impl Core {
 }
 
 /// Stores the bytes of a WRITE.
-#[inline]
+#[inline(always)]
 fn store(bytes: Bytes<'_>, to: &Imported, offset: usize) {
     let mut sink = Sink::new(to.words(), offset, Neighbours::Busy);
     bytes.pour(&mut sink);

@@ -2,8 +2,13 @@
 
 use super::{Channel, Inner, RETRY_NS, Request};
 use crate::{
-    INLINE_VALUE_BYTES_MAX, Loss, RequestHeader, STAGED_BYTES_MAX, Staged, frame::{Frame, REQUEST_HEADER_BYTES},
-    line::Line, outbox::Sent, pair::Carrier, slots::Layout, window::Phase,
+    INLINE_VALUE_BYTES_MAX, Loss, RequestHeader, STAGED_BYTES_MAX, Staged,
+    frame::{Frame, REQUEST_HEADER_BYTES},
+    line::Line,
+    outbox::Sent,
+    pair::Carrier,
+    slots::Layout,
+    window::Phase,
 };
 use locus_fabric::{Nic, PostError};
 
@@ -78,8 +83,7 @@ impl<N: Nic> Inner<N> {
             partition: request.partition,
             map_epoch: request.map_epoch,
         };
-        let header = header.encode();
-        let frame = Frame { header: &header, key: request.key, value };
+        let frame = Frame { header: header.encode(), key: request.key, value };
         let sent = line.send(slot.sequence, slot.attempts, &frame)?;
         if self.config.pair.is_lossy() {
             slot.copy.resize(frame.bytes(), 0);

@@ -1,12 +1,10 @@
 //! How requests come in: those that are WRITten are looked for, the others raise completions. A client that breaks the rules is
 //! dropped.
 
-use super::{Answer, BATCH_MAX, Incoming, NAP, QUEUE_EVERY, Server};
+use super::{Answer, BATCH_MAX, Batch, NAP, QUEUE_EVERY, Server};
 use crate::{
     Loss, RequestHeader,
     end::{Datagrams, Received},
-    frame::REQUEST_BUFFER_BYTES,
-    inbox::Message,
     sessions::Verdict,
     slots::Look,
     tag::{self, Kind},
@@ -23,7 +21,7 @@ const AROUND_EVERY_MAX: u32 = 16;
 impl<N: Nic> Server<N> {
     /// Handles what has completed, and says whether there was anything.
     #[inline]
-    pub(super) fn sweep(&mut self, into: &mut Vec<Incoming>) -> bool {
+    pub(super) fn sweep(&mut self, into: &mut Batch) -> bool {
         let count = self.queue.poll(&mut self.completions);
         if count > 0 {
             let completions = std::mem::take(&mut self.completions);
@@ -42,7 +40,7 @@ impl<N: Nic> Server<N> {
     /// waits for its turn no longer than the others take for a batch. Now and then, when there is nothing, one client's
     /// slots are all looked at: requests that were lost or given up leave a gap, and repeated ones come behind.
     #[inline]
-    pub(super) fn look(&mut self, into: &mut Vec<Incoming>) -> bool {
+    pub(super) fn look(&mut self, into: &mut Batch) -> bool {
         let before = into.len();
         self.looks = self.looks.wrapping_add(1);
         if self.look_around.take() {
@@ -68,7 +66,7 @@ impl<N: Nic> Server<N> {
 
     /// Looks at all slots of the next client in turn. As long as there is something behind a gap, gaps are looked for more
     /// often.
-    pub(super) fn look_around_one(&mut self, into: &mut Vec<Incoming>) {
+    pub(super) fn look_around_one(&mut self, into: &mut Batch) {
         if self.silent.is_empty() {
             return;
         }
@@ -81,7 +79,7 @@ impl<N: Nic> Server<N> {
 
     /// Takes requests of one client whose requests raise no completion, as many as there are and fit a batch.
     #[inline]
-    pub(super) fn look_at(&mut self, index: usize, around: bool, into: &mut Vec<Incoming>) {
+    pub(super) fn look_at(&mut self, index: usize, around: bool, into: &mut Batch) {
         let Some(&place) = self.silent.get(index) else { return };
         let place = usize::from(place);
         for _ in 0..BATCH_MAX {
@@ -89,12 +87,12 @@ impl<N: Nic> Server<N> {
             if !connection.end.expects(around) {
                 return;
             }
-            let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-            let taken = match connection.end.look(around, &mut message.buffer) {
+            let request = into.next();
+            let taken = match connection.end.look(around, &mut request.buffer) {
                 Look::Nothing => return,
                 Look::Frame(bytes) => {
-                    message.bytes = bytes;
-                    self.take_in(place, message, into)
+                    request.bytes = bytes;
+                    self.take_in(place, into)
                 }
                 Look::Broken(error) => Err(Loss::Malformed(error)),
             };
@@ -108,7 +106,7 @@ impl<N: Nic> Server<N> {
     }
 
     #[inline]
-    pub(super) fn complete(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+    pub(super) fn complete(&mut self, completion: &Completion, into: &mut Batch) {
         let place = tag::owner(completion.id);
         let Some(Some(connection)) = self.connections.get_mut(place) else {
             return self.complete_datagram(completion, into);
@@ -138,24 +136,24 @@ impl<N: Nic> Server<N> {
         place: usize,
         slot: u32,
         completion: &Completion,
-        into: &mut Vec<Incoming>,
+        into: &mut Batch,
     ) -> Result<(), Loss> {
         let Some(connection) = &mut self.connections[place] else { return Ok(()) };
-        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-        match connection.end.receive(slot, completion, &mut message.buffer)? {
-            Received::Frame(bytes) => message.bytes = bytes,
+        let request = into.next();
+        match connection.end.receive(slot, completion, &mut request.buffer)? {
+            Received::Frame(bytes) => request.bytes = bytes,
             Received::Woken => {
                 self.counters.woken += 1;
                 return Ok(());
             }
         }
-        self.take_in(place, message, into)
+        self.take_in(place, into)
     }
 
     /// A completion of the UD queue pair, or of a channel that is gone. Nobody is dropped for a datagram that makes no sense,
     /// unless its token says who sent it.
     #[cold]
-    pub(super) fn complete_datagram(&mut self, completion: &Completion, into: &mut Vec<Incoming>) {
+    pub(super) fn complete_datagram(&mut self, completion: &Completion, into: &mut Batch) {
         let Some(datagrams) = &mut self.datagrams else { return };
         if tag::owner(completion.id) != usize::from(Datagrams::<N>::PLACE) {
             return;
@@ -167,41 +165,39 @@ impl<N: Nic> Server<N> {
             Kind::Send(number) => return datagrams.outbox.completed(number),
             Kind::Receive(slot) => slot,
         };
-        let mut message = self.spare.message(REQUEST_BUFFER_BYTES);
-        let (token, bytes) = match datagrams.receive(slot, completion.bytes, &mut message.buffer) {
+        let request = into.next();
+        let (token, bytes) = match datagrams.receive(slot, completion.bytes, &mut request.buffer) {
             Ok(received) => received,
             Err(error) => return self.lose_datagrams(Loss::Refused(error)),
         };
-        message.bytes = bytes;
+        request.bytes = bytes;
         let place = token as u16;
         match self.connections.get(usize::from(place)) {
             Some(Some(connection)) if connection.token == token => {}
             _ => return self.counters.stray += 1,
         }
-        if let Err(cause) = self.take_in(place.into(), message, into) {
+        if let Err(cause) = self.take_in(place.into(), into) {
             self.drop_connection(place, cause);
         }
     }
 
-    /// Takes one request in, or answers it if it was executed before.
+    /// Takes the request in whose frame is in the batch's next place, or answers it if it was executed before.
     #[inline(always)]
-    pub(super) fn take_in(
-        &mut self,
-        place: usize,
-        message: Message,
-        into: &mut Vec<Incoming>,
-    ) -> Result<(), Loss> {
+    pub(super) fn take_in(&mut self, place: usize, into: &mut Batch) -> Result<(), Loss> {
         let Some(connection) = &mut self.connections[place] else { return Ok(()) };
         N::charge(Work::Request);
-        let header = RequestHeader::parse(&message).map_err(Loss::Malformed)?;
+        let request = into.next();
+        let header = RequestHeader::parse(request.frame()).map_err(Loss::Malformed)?;
         if header.incarnation != self.folded {
             return Err(Loss::WrongIncarnation);
         }
         match connection.slots.arrived(header.sequence, header.mutates) {
             Verdict::Execute => {
                 self.counters.requests += 1;
-                let (channel, session) = (connection.id, connection.session);
-                into.push(Incoming { message, header, channel, session });
+                request.header = header;
+                request.channel = connection.id;
+                request.session = connection.session;
+                into.keep_next();
                 Ok(())
             }
             Verdict::Repeat { status, version } => {

@@ -1,14 +1,88 @@
-//! A request as the core that executes it sees it.
+//! A request as the core that executes it sees it, and the batches that requests come in.
 
 use super::ChannelId;
-use crate::{RequestHeader, SessionId, Staged, frame::REQUEST_HEADER_BYTES, inbox::Message};
+use crate::{
+    RequestHeader, SessionId, Staged,
+    frame::{REQUEST_BUFFER_BYTES, REQUEST_HEADER_BYTES},
+};
+use std::ops::Deref;
 
-/// A request that arrived, checked; its bytes stay where they are until it is dropped.
+/// A request that arrived, checked.
+#[derive(Default)]
 pub struct Incoming {
-    pub(super) message: Message,
+    /// Empty before the first request.
+    pub(super) buffer: Box<[u8]>,
+    /// How much of the buffer is the request's frame.
+    pub(super) bytes: usize,
     pub(super) header: RequestHeader,
     pub(super) channel: ChannelId,
     pub(super) session: SessionId,
+}
+
+/// Requests that polls brought. Their room is used again and again, and each is put together where it stays: what was just
+/// stored in pieces is not loaded as a whole, which would wait until it, and with it all that was stored before, has left the
+/// core's store queue. There that may be a reply on its way to a client's cache.
+#[derive(Default)]
+pub struct Batch {
+    requests: Vec<Incoming>,
+    count: usize,
+}
+
+impl Deref for Batch {
+    type Target = [Incoming];
+
+    #[inline]
+    fn deref(&self) -> &[Incoming] {
+        &self.requests[..self.count]
+    }
+}
+
+impl Batch {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The request at this place, for what outlives the batch to be taken out of it.
+    #[inline]
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut Incoming> {
+        self.requests[..self.count].get_mut(place)
+    }
+
+    /// Forgets all requests.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Takes all requests out. Unlike [`Batch::clear`] this takes their room as well.
+    pub fn drain(&mut self) -> impl Iterator<Item = Incoming> {
+        let count = std::mem::take(&mut self.count);
+        self.requests.drain(..count)
+    }
+
+    /// Room for one more, with a buffer that holds every frame.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> &mut Incoming {
+        if self.requests.get(self.count).is_none_or(|next| next.buffer.is_empty()) {
+            self.make_room();
+        }
+        &mut self.requests[self.count]
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        if self.requests.len() == self.count {
+            self.requests.push(Incoming::default());
+        }
+        self.requests[self.count].buffer = vec![0; REQUEST_BUFFER_BYTES].into();
+    }
+
+    /// Adds the next one, which has been filled.
+    #[inline(always)]
+    pub(super) fn keep_next(&mut self) {
+        self.count += 1;
+    }
 }
 
 impl Incoming {
@@ -35,7 +109,7 @@ impl Incoming {
     /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        &self.message[REQUEST_HEADER_BYTES..][..usize::from(self.header.key_bytes)]
+        &self.frame()[REQUEST_HEADER_BYTES..][..usize::from(self.header.key_bytes)]
     }
 
     /// The value, if it is in the frame; empty if it is staged.
@@ -60,7 +134,13 @@ impl Incoming {
         self.session
     }
 
+    #[inline]
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.buffer[..self.bytes]
+    }
+
+    #[inline]
     fn body(&self) -> &[u8] {
-        &self.message[REQUEST_HEADER_BYTES + usize::from(self.header.key_bytes)..]
+        &self.frame()[REQUEST_HEADER_BYTES + usize::from(self.header.key_bytes)..]
     }
 }

@@ -69,7 +69,7 @@ impl<N: Nic> Server<N> {
             sequence,
             version: answer.version,
         };
-        let frame = Frame { header: &header.encode(), key: &[], value };
+        let frame = Frame { header: header.encode(), key: &[], value };
         let posted = if connection.backlog.is_empty() {
             connection.end.send(self.datagrams.as_mut(), sequence, &frame)
         } else {

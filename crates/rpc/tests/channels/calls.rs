@@ -6,8 +6,7 @@ use crate::fixture::{
 use locus_fabric::{Access, Link, Nic, PagePolicy, QueuePair, QueuePairConfig, Region, shm::ShmNic};
 use locus_memory::checksum;
 use locus_rpc::{
-    Ahead, Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, Incoming, KEY_BYTES_MAX, RpcError,
-    Staging,
+    Ahead, Answer, ChannelConfig, INLINE_VALUE_BYTES_MAX, Incoming, KEY_BYTES_MAX, RpcError, Staging,
 };
 use std::pin::pin;
 

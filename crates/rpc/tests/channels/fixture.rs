@@ -2,8 +2,8 @@
 
 use locus_fabric::{Nic, shm::ShmNic};
 use locus_rpc::{
-    Accepted, Answer, Channel, ChannelConfig, Hub, Incoming, Pair, Request, RequestHeader, RpcError, Server,
-    ServerConfig, ServerCounters, fold,
+    Accepted, Answer, Batch, Channel, ChannelConfig, Hub, Incoming, Pair, Request, RequestHeader, RpcError,
+    Server, ServerConfig, ServerCounters, fold,
 };
 use std::{
     cell::Cell,
@@ -99,7 +99,7 @@ impl Fixture {
 
     /// Polls the server until it has so many requests.
     pub fn requests(&mut self, count: usize) -> Vec<Incoming> {
-        let mut requests = Vec::new();
+        let mut requests = Batch::new();
         for _ in 0..POLLS_MAX {
             self.server.poll(&mut requests);
             if requests.len() >= count {
@@ -107,19 +107,18 @@ impl Fixture {
             }
         }
         assert_eq!(requests.len(), count, "requests at the server");
-        requests
+        requests.drain().collect()
     }
 
     /// Polls the server until it has the request of a key. Others that wait for their replies may come again meanwhile where
     /// requests or replies may be lost, and only there.
     pub fn request_of(&mut self, key: &[u8]) -> Incoming {
-        let mut requests = Vec::new();
+        let mut requests = Batch::new();
         for _ in 0..POLLS_MAX {
             self.server.poll(&mut requests);
             if let Some(place) = requests.iter().position(|request| request.key() == key) {
-                let request = requests.swap_remove(place);
-                assert!(requests.is_empty() || pair().is_lossy(), "{} other requests", requests.len());
-                return request;
+                assert!(requests.len() == 1 || pair().is_lossy(), "{} requests", requests.len());
+                return std::mem::take(requests.get_mut(place).unwrap());
             }
         }
         panic!("no request of {key:?}");
@@ -127,7 +126,7 @@ impl Fixture {
 
     /// Polls the server, which must give out no request, until its counters are as they should be.
     pub fn poll_until(&mut self, done: impl Fn(&ServerCounters) -> bool) {
-        let mut none = Vec::new();
+        let mut none = Batch::new();
         for _ in 0..POLLS_MAX {
             self.server.poll(&mut none);
             assert!(none.is_empty(), "a request was given out");
@@ -140,7 +139,7 @@ impl Fixture {
 
     /// Polls the server until it has dropped a channel.
     pub fn dropped(&mut self) -> locus_rpc::Dropped {
-        let mut requests = Vec::new();
+        let mut requests = Batch::new();
         for _ in 0..POLLS_MAX {
             self.server.poll(&mut requests);
             if let Some(dropped) = self.server.take_dropped() {

@@ -8,7 +8,8 @@ use locus_fabric::{
     SendRequest, Verb, shm::ShmNic,
 };
 use locus_rpc::{
-    Channel, ChannelConfig, FRAME_BYTES_MAX, FrameError, Loss, RequestHeader, RpcError, ServerConfig, fold,
+    Batch, Channel, ChannelConfig, FRAME_BYTES_MAX, FrameError, Loss, RequestHeader, RpcError, ServerConfig,
+    fold,
 };
 use proptest::prelude::*;
 use std::pin::pin;
@@ -85,7 +86,7 @@ fn an_old_sequence_drops_the_channel() {
     let window = WINDOW as u64;
     raw.send(&header(2 * window + 1).encode());
     raw.send(&header(window + 1).encode());
-    let mut requests = Vec::new();
+    let mut requests = Batch::new();
     until(|| {
         fixture.server.poll(&mut requests);
         fixture.server.channels() == 1
@@ -107,7 +108,7 @@ fn a_client_that_takes_no_replies_is_held_back_and_then_dropped() {
     raw.send(&message);
     let requests = fixture.requests(1);
     fixture.echo(&requests[0]);
-    let mut none = Vec::new();
+    let mut none = Batch::new();
     let mut sent = 0;
     while fixture.server.channels() == 2 {
         sent += 1;
@@ -129,7 +130,7 @@ fn replies_that_were_held_back_arrive_when_the_client_takes_them() {
     raw.send(&message);
     let requests = fixture.requests(1);
     fixture.echo(&requests[0]);
-    let mut none = Vec::new();
+    let mut none = Batch::new();
     let mut expected = 1;
     until(|| {
         raw.send(&message);
@@ -205,7 +206,7 @@ proptest! {
         let mut fixture = Fixture::new();
         let other = fixture.channel(config(), 1);
         let mut raw = Raw::connect(&mut fixture, SESSION);
-        let mut requests = Vec::new();
+        let mut requests = Batch::new();
         for (message, (honest, at, change)) in messages.iter().zip(plausible) {
             if fixture.server.channels() == 1 {
                 raw = Raw::connect(&mut fixture, SESSION);
@@ -223,7 +224,7 @@ proptest! {
                 raw.send(message);
             }
             fixture.server.poll(&mut requests);
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 prop_assert!(request.key().len() + request.value().len() <= 200);
                 fixture.echo(&request);
             }
@@ -233,7 +234,7 @@ proptest! {
         prop_assert!(once(call.as_mut()).is_pending());
         until(|| {
             fixture.server.poll(&mut requests);
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 fixture.echo(&request);
             }
             once(call.as_mut()).is_ready()

@@ -5,7 +5,7 @@ use crate::fixture::{
     write,
 };
 use locus_fabric::Link;
-use locus_rpc::{ChannelConfig, Loss, RpcError, Server, ServerConfig, SessionLimits};
+use locus_rpc::{Batch, ChannelConfig, Loss, RpcError, Server, ServerConfig, SessionLimits};
 use std::pin::pin;
 
 on_every_pair! {
@@ -212,7 +212,7 @@ fn requests_of_a_channel_that_is_gone_are_ignored() {
         assert!(once(call.as_mut()).is_pending());
     }
     // One poll takes no more than a batch; the others wait in the queue.
-    let mut requests = Vec::new();
+    let mut requests = Batch::new();
     fixture.server.poll(&mut requests);
     assert_eq!(requests.len(), locus_rpc::BATCH_MAX);
     fixture.server.end(requests[0].channel(), Loss::PeerGone);

@@ -11,8 +11,7 @@ use locus_fabric::{
 };
 use locus_memory::checksum;
 use locus_rpc::{
-    Channel, FRAME_BYTES_MAX, FrameError, Incoming, Loss, Pair, RequestHeader, RpcError, ServerConfig, Way,
-    fold,
+    Batch, Channel, FRAME_BYTES_MAX, FrameError, Loss, Pair, RequestHeader, RpcError, ServerConfig, Way, fold,
 };
 use proptest::prelude::*;
 use std::pin::pin;
@@ -119,7 +118,7 @@ fn old_sequences_and_other_incarnations_drop_their_channel_alone() {
     writer.put(1, &header(9).encode(), mark(9, 24), None);
     // In another slot than its own: only the sequence counts.
     writer.put(2, &header(5).encode(), mark(5, 24), None);
-    let mut requests = Vec::new();
+    let mut requests = Batch::new();
     until(|| {
         fixture.server.poll(&mut requests);
         fixture.server.channels() == 1
@@ -172,7 +171,7 @@ fn a_frame_is_taken_when_it_is_whole() {
     bytes.extend(mark(4, 24).to_le_bytes());
     bytes.extend(checksum(&bytes).to_le_bytes());
     let start = SLOT_BYTES - bytes.len();
-    let mut requests = Vec::new();
+    let mut requests = Batch::new();
     // The mark and the checksum first, the beginning of the frame last.
     for at in (0..bytes.len()).step_by(8).rev() {
         for _ in 0..10 {
@@ -181,8 +180,7 @@ fn a_frame_is_taken_when_it_is_whole() {
         }
         writer.write(start + at, &bytes[at..at + 8], None);
     }
-    requests = fixture.requests(1);
-    assert!(requests[0].mutates());
+    assert!(fixture.requests(1)[0].mutates());
     assert_eq!(fixture.server.counters().requests, 1);
 }
 
@@ -193,7 +191,7 @@ fn a_frame_that_never_becomes_whole_harms_nobody() {
     let mut bytes = mark(4, 24).to_le_bytes().to_vec();
     bytes.extend([9; 8]);
     writer.write(SLOT_BYTES - 16, &bytes, None);
-    let mut none = Vec::new();
+    let mut none = Batch::new();
     for _ in 0..200_000 {
         fixture.server.poll(&mut none);
     }
@@ -251,12 +249,12 @@ fn a_thousand_clients_share_one_queue_pair_of_the_server() {
         let calls = channels.iter().zip(&keys).map(|(channel, key)| Box::pin(whole(channel, read(key))));
         let mut calls: Vec<_> = calls.collect();
         let mut served = std::collections::HashSet::new();
-        let mut requests: Vec<Incoming> = Vec::new();
+        let mut requests = Batch::new();
         // What finds no RECV is lost, and sent again.
         until(|| {
             calls.retain_mut(|call| once(call.as_mut()).is_pending());
             fixture.server.poll(&mut requests);
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 served.insert(request.key().to_vec());
                 fixture.echo(&request);
             }
@@ -282,7 +280,7 @@ proptest! {
         writes in proptest::collection::vec((0..WINDOW, any::<u64>(), 0..64usize, any::<[u8; 3]>()), 1..20),
     ) {
         let (mut fixture, other, mut writer) = with_writer(Way::RC_WRITE, Way::RC_WRITE);
-        let mut requests = Vec::new();
+        let mut requests = Batch::new();
         for (slot, noise, bytes, [kind, at, change]) in writes {
             if fixture.server.channels() == 1 {
                 writer = Writer::connect(&mut fixture);
@@ -299,7 +297,7 @@ proptest! {
                 _ => writer.write(noise as usize % (WINDOW * SLOT_BYTES - 64), &vec![change; bytes], None),
             }
             fixture.server.poll(&mut requests);
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 fixture.echo(&request);
             }
         }
@@ -307,7 +305,7 @@ proptest! {
         prop_assert!(once(call.as_mut()).is_pending());
         until(|| {
             fixture.server.poll(&mut requests);
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 fixture.echo(&request);
             }
             once(call.as_mut()).is_ready()

@@ -2,7 +2,7 @@
 
 use crate::fixture::{INCARNATION, pair, read, whole, write};
 use locus_fabric::{Facts, Nic, shm::ShmNic};
-use locus_rpc::{Accepted, Answer, Channel, ChannelConfig, Hub, Request, Server, ServerConfig};
+use locus_rpc::{Accepted, Answer, Batch, Channel, ChannelConfig, Hub, Request, Server, ServerConfig};
 use locus_runtime::{Core, Idle, MonotonicClock, Park, block_on, interleave_async};
 use std::{
     collections::HashMap,
@@ -45,7 +45,7 @@ fn start(nic: &ShmNic) -> Running {
         let mut server =
             Server::new(&nic, INCARNATION, ServerConfig { pair, ..ServerConfig::default() }).unwrap();
         send_wake.send(server.park().waker()).unwrap();
-        let (mut idle, mut sums, mut requests) = (Idle::default(), HashMap::new(), Vec::new());
+        let (mut idle, mut sums, mut requests) = (Idle::default(), HashMap::new(), Batch::new());
         while !stopped.load(Ordering::Acquire) {
             for knock in knocked.try_iter() {
                 let accepted = server.accept(&knock.link, knock.facts, knock.session, knock.window).unwrap();
@@ -56,7 +56,7 @@ fn start(nic: &ShmNic) -> Running {
                 continue;
             }
             idle.reset();
-            for request in requests.drain(..) {
+            for request in requests.drain() {
                 let sum: &mut u64 = sums.entry(request.key().to_vec()).or_default();
                 if request.mutates() {
                     *sum += u64::from_le_bytes(request.value().try_into().unwrap());

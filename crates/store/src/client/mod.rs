@@ -28,7 +28,7 @@ use connection::Connection;
 use counters::count;
 use locus_fabric::{Address, Nic, Work};
 use locus_index::{Counters, Key, PartitionId, hopscotch::Shape};
-use locus_rpc::{Call, Hub, Step};
+use locus_rpc::{Call, Hub, RpcError, Step};
 use locus_runtime::{Clock, Idle, MonotonicClock, Park, block_on};
 use std::{
     cell::{Cell, RefCell},
@@ -298,7 +298,7 @@ impl<N: Nic> Client<N> {
         connection: &Rc<Connection<N>>,
         call: &mut Call<'_, N>,
         resumes: &mut u32,
-    ) -> Poll<Result<(), StoreError>> {
+    ) -> Poll<Result<(), Box<StoreError>>> {
         let mut step = call.step();
         if let Step::Lost = step {
             self.resume_call(server, connection, resumes);
@@ -307,7 +307,7 @@ impl<N: Nic> Client<N> {
         match step {
             Step::Waits | Step::Lost => Poll::Pending,
             Step::Answered => Poll::Ready(Ok(())),
-            Step::Ended(error) => Poll::Ready(Err(read::rpc_error(connection, error))),
+            Step::Ended(error) => Poll::Ready(Err(ended(connection, error))),
         }
     }
 
@@ -319,7 +319,7 @@ impl<N: Nic> Client<N> {
         server: u16,
         connection: &Rc<Connection<N>>,
         call: &mut Call<'_, N>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Box<StoreError>> {
         self.with_idle(|idle| {
             let mut resumes = 0;
             idle.reset();
@@ -379,7 +379,14 @@ impl<N: Nic> Park for Client<N> {
     }
 }
 
+/// The error that a call ended with. In a box: results as large as an error would be moved whole at every step of a call.
+#[cold]
+fn ended<N: Nic>(connection: &Connection<N>, error: RpcError) -> Box<StoreError> {
+    Box::new(read::rpc_error(connection, error))
+}
+
 /// The error for a status that does not answer the request.
+#[cold]
 fn bad_reply(status: u8) -> StoreError {
     StoreError::Protocol { peer: "the server".into(), what: format!("it answered with status {status}") }
 }

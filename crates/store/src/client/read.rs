@@ -43,8 +43,23 @@ impl<N: Nic> Client<N> {
         if self.reads == Locus::Server {
             let owner = self.map.owner(key.partition());
             let connection = self.connection(owner.server.into())?;
-            let result = self.get_at_server(&connection, owner, &key, &mut found).await;
-            return result.map_err(|error| self.failed(owner.server, &connection, error));
+            // What follows is [`Client::get_at_server`] but for values that are elsewhere: a future within this one would be
+            // handed all it needs and hand back a result, through memory.
+            let failed = |error| self.failed(owner.server, &connection, error);
+            let request = self.request_to_get(&key);
+            let channel = connection.channel(owner.core).map_err(failed)?;
+            let mut call = channel.begin(&request).map_err(|error| failed(error.into()))?;
+            let mut resumes = 0;
+            let asked = poll_fn(|_| self.step(owner.server, &connection, &mut call, &mut resumes)).await;
+            asked.map_err(|error| failed(*error))?;
+            return match call.take(|reply| got(reply, &mut found)) {
+                Got::Value(value) => Ok(value),
+                Got::Refused(status) => Err(failed(super::bad_reply(status))),
+                Got::Elsewhere(extent) => {
+                    let value = self.get_large_or_ask(&connection, owner, &key, *extent, &mut found).await;
+                    value.map_err(failed)
+                }
+            };
         }
         let connection = self.connection_of(key.partition())?;
         if self.at_once() {
@@ -284,16 +299,32 @@ impl<N: Nic> Client<N> {
             let request = self.request_to_get(key);
             let (mut call, mut resumes) = (channel.begin(&request)?, 0);
             poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
-            match call.take(|reply| got(reply, found))? {
+            match call.take(|reply| got(reply, found)) {
                 Got::Value(value) => return Ok(value),
+                Got::Refused(status) => return Err(super::bad_reply(status)),
                 Got::Elsewhere(extent) => {
-                    if let Some(value) = self.get_large(connection, key, extent, found).await? {
+                    if let Some(value) = self.get_large(connection, key, *extent, found).await? {
                         return Ok(Some(value));
                     }
                 }
             }
         }
         Err(StoreError::Contended(LARGE_READS_MAX))
+    }
+
+    /// Reads a record to which a reply pointed, or asks the server again if it has changed since.
+    async fn get_large_or_ask<T>(
+        &self,
+        connection: &Rc<Connection<N>>,
+        owner: Owner,
+        key: &Key<'_>,
+        extent: Extent,
+        found: &mut Option<impl FnOnce(&[u8]) -> T>,
+    ) -> Result<Option<T>, StoreError> {
+        match self.get_large(connection, key, extent, found).await? {
+            Some(value) => Ok(Some(value)),
+            None => self.get_at_server(connection, owner, key, found).await,
+        }
     }
 
     /// The same on this thread.
@@ -308,14 +339,12 @@ impl<N: Nic> Client<N> {
         let request = self.request_to_get(key);
         let mut call = connection.channel(owner.core)?.begin(&request)?;
         self.wait_for(owner.server, connection, &mut call)?;
-        match call.take(|reply| got(reply, found))? {
+        match call.take(|reply| got(reply, found)) {
             Got::Value(value) => Ok(value),
-            Got::Elsewhere(extent) => self.block_on(async {
-                match self.get_large(connection, key, extent, found).await? {
-                    Some(value) => Ok(Some(value)),
-                    None => self.get_at_server(connection, owner, key, found).await,
-                }
-            }),
+            Got::Refused(status) => Err(super::bad_reply(status)),
+            Got::Elsewhere(extent) => {
+                self.block_on(self.get_large_or_ask(connection, owner, key, *extent, found))
+            }
         }
     }
 
@@ -434,21 +463,23 @@ impl Drop for Overlap<'_> {
     }
 }
 
-/// What a reply to a get says.
+/// What a reply to a get says. Small, whatever is rare: see [`super::ended`].
 enum Got<T> {
     Value(Option<T>),
-    Elsewhere(Extent),
+    Elsewhere(Box<Extent>),
+    /// This status does not answer the request.
+    Refused(u8),
 }
 
-fn got<T>(reply: &Reply<'_>, found: &mut Option<impl FnOnce(&[u8]) -> T>) -> Result<Got<T>, StoreError> {
+#[inline]
+fn got<T>(reply: &Reply<'_>, found: &mut Option<impl FnOnce(&[u8]) -> T>) -> Got<T> {
     match Status::from_byte(reply.status) {
         Some(Status::Present) if reply.value.len() <= INLINE_VALUE_BYTES_MAX => {
-            Ok(Got::Value(found.take().map(|found| found(reply.value))))
+            Got::Value(found.take().map(|found| found(reply.value)))
         }
-        Some(Status::Absent) => Ok(Got::Value(None)),
-        Some(Status::Pointer) => {
-            decode_extent(reply.value).map(Got::Elsewhere).ok_or_else(|| super::bad_reply(reply.status))
-        }
-        _ => Err(super::bad_reply(reply.status)),
+        Some(Status::Absent) => Got::Value(None),
+        Some(Status::Pointer) => decode_extent(reply.value)
+            .map_or(Got::Refused(reply.status), |extent| Got::Elsewhere(Box::new(extent))),
+        _ => Got::Refused(reply.status),
     }
 }

@@ -20,6 +20,8 @@ enum Outcome {
     Made(bool, u64),
     /// Its request came before its value, and nothing was changed.
     NotStaged,
+    /// The server says why not.
+    Refused(u8),
 }
 
 impl<N: Nic> Client<N> {
@@ -112,8 +114,9 @@ impl<N: Nic> Client<N> {
             }
             let (mut call, mut resumes) = (channel.begin(request)?, 0);
             poll_fn(|_| self.step(owner.server, connection, &mut call, &mut resumes)).await?;
-            match call.take(mutated)? {
+            match call.take(mutated) {
                 Outcome::Made(present, version) => return Ok((present, version)),
+                Outcome::Refused(status) => return Err(refused(status)),
                 // As that was this request's outcome, another one is no repetition.
                 Outcome::NotStaged => count(&self.counters.values_placed_again),
             }
@@ -133,21 +136,31 @@ impl<N: Nic> Client<N> {
         if !channel.stages(request) {
             let mut call = channel.begin(request)?;
             self.wait_for(owner.server, connection, &mut call)?;
-            if let Outcome::Made(present, version) = call.take(mutated)? {
-                return Ok((present, version));
+            match call.take(mutated) {
+                Outcome::Made(present, version) => return Ok((present, version)),
+                Outcome::Refused(status) => return Err(refused(status)),
+                Outcome::NotStaged => {}
             }
         }
         self.block_on(self.change(connection, owner, request))
     }
 }
 
-fn mutated(reply: &Reply<'_>) -> Result<Outcome, StoreError> {
+#[inline]
+fn mutated(reply: &Reply<'_>) -> Outcome {
     match Status::from_byte(reply.status) {
-        Some(Status::Present) => Ok(Outcome::Made(true, reply.version)),
-        Some(Status::Absent) => Ok(Outcome::Made(false, reply.version)),
-        Some(Status::NotStaged) => Ok(Outcome::NotStaged),
-        Some(Status::OutOfMemory) => Err(StoreError::OutOfMemory),
-        Some(Status::Collisions) => Err(StoreError::Collisions),
-        _ => Err(super::bad_reply(reply.status)),
+        Some(Status::Present) => Outcome::Made(true, reply.version),
+        Some(Status::Absent) => Outcome::Made(false, reply.version),
+        Some(Status::NotStaged) => Outcome::NotStaged,
+        _ => Outcome::Refused(reply.status),
+    }
+}
+
+#[cold]
+fn refused(status: u8) -> StoreError {
+    match Status::from_byte(status) {
+        Some(Status::OutOfMemory) => StoreError::OutOfMemory,
+        Some(Status::Collisions) => StoreError::Collisions,
+        _ => super::bad_reply(status),
     }
 }

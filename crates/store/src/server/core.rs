@@ -22,9 +22,7 @@ use locus_index::{
     directory::{DIRECTORY_BYTES, Directory},
 };
 use locus_memory::{Arena, Purpose, RegionId, checksum};
-use locus_rpc::{
-    Accepted, Answer, BATCH_MAX, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged,
-};
+use locus_rpc::{Accepted, Answer, Batch, ChannelId, Incoming, Loss, Server as Requests, SessionId, Staged};
 use locus_runtime::{
     Clock, Idle, MonotonicClock,
     channel::{self, Receiver, Sender},
@@ -212,7 +210,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
     /// Serves until it is told to stop.
     pub(crate) fn run(mut self) {
         let mut idle = Idle::default();
-        let mut batch = Vec::with_capacity(BATCH_MAX);
+        let mut batch = Batch::new();
         let mut polls = 0u32;
         loop {
             if self.pending.load(Ordering::Relaxed) {
@@ -240,20 +238,18 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
     }
 
     /// Looks up the whole batch, answers its gets, then applies its mutations.
-    fn serve(&mut self, batch: &mut Vec<Incoming>) {
+    fn serve(&mut self, batch: &mut Batch) {
         match &batch[..] {
             // Alone it has nothing to be looked up beside.
             [request] if request.mutates() => charge_lookup::<N>(request),
             requests => requests.chunks(LANES).for_each(|requests| self.answer_gets(requests)),
         }
-        if !batch.iter().any(Incoming::mutates) {
-            return batch.clear();
-        }
-        for request in batch.drain(..) {
-            if request.mutates() {
+        for place in 0..batch.len() {
+            if let Some(request) = batch.get_mut(place).filter(|request| request.mutates()) {
                 self.mutate(request, None);
             }
         }
+        batch.clear();
     }
 
     /// Looks up the keys of up to [`LANES`] requests side by side and answers the gets. What a mutation needs is near after
@@ -277,26 +273,26 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
     }
 
     /// Applies a mutation and answers it, or defers it until there is a region for it.
-    fn mutate(&mut self, request: Incoming, staged: Option<Vec<u8>>) {
+    fn mutate(&mut self, request: &mut Incoming, staged: Option<Vec<u8>>) {
         let copied = staged.is_some();
         if let Some(value) = staged {
             self.staged = value;
         }
         if planted(Mistake::AcknowledgedEarly) && request.opcode() == Opcode::Put as u8 {
             let status = Status::Present as u8;
-            self.requests.reply(&request, &Answer { status, ..Answer::default() }, &[]);
+            self.requests.reply(request, &Answer { status, ..Answer::default() }, &[]);
             self.requests.flush();
-            let _ = self.apply(&request, copied);
+            let _ = self.apply(request, copied);
             return;
         }
-        match self.apply(&request, copied) {
-            Ok(answer) => self.requests.reply(&request, &answer, &[]),
+        match self.apply(request, copied) {
+            Ok(answer) => self.requests.reply(request, &answer, &[]),
             Err(MutationError::NeedRegion { purpose, bytes })
                 if self.deferred.len() < self.deferred_max
                     && self.wishes.ask(&self.owner.arena, purpose, bytes) =>
             {
                 let staged = request.staged().map(|_| std::mem::take(&mut self.staged));
-                self.deferred.push(Deferred { request, staged });
+                self.deferred.push(Deferred { request: std::mem::take(request), staged });
             }
             Err(error) => {
                 let status = match error {
@@ -307,7 +303,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
                     | MutationError::Inline { .. } => Status::Length,
                     MutationError::Collisions(_) => Status::Collisions,
                 };
-                refuse(&mut self.requests, &request, status);
+                refuse(&mut self.requests, request, status);
             }
         }
     }
@@ -440,8 +436,8 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         let added =
             region.is_some_and(|(id, region)| self.owner.arena.add_region(id, region, purpose).is_ok());
         self.wishes.answered(purpose, added);
-        for Deferred { request, staged } in std::mem::take(&mut self.deferred) {
-            self.mutate(request, staged);
+        for Deferred { mut request, staged } in std::mem::take(&mut self.deferred) {
+            self.mutate(&mut request, staged);
         }
     }
 
