@@ -85,7 +85,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Appends bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let (chunks, rest) = bytes.as_chunks::<8>();
         if self.filled == 0
@@ -145,9 +145,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Stores what is left.
-    #[inline]
-    pub(crate) fn finish(mut self) {
+    /// Stores what is left; the last thing to be done. (By reference: moved, its fields would be loaded two at a time, and wait
+    /// for all stores of the copy.)
+    #[inline(always)]
+    pub(crate) fn finish(&mut self) {
         if self.filled > self.kept {
             self.flush(self.filled);
         }

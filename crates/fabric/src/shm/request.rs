@@ -42,7 +42,7 @@ pub(crate) enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Gathered(pieces) => checks::gathered_bytes(pieces),
@@ -51,7 +51,7 @@ impl Bytes<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pour(&self, sink: &mut Sink<'_>) {
         match self {
             Self::Gathered(pieces) => pieces.iter().for_each(|piece| sink.bytes(piece)),
