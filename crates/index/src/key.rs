@@ -16,6 +16,7 @@ impl PartitionId {
     }
 
     /// Its number.
+    #[inline]
     pub fn index(self) -> usize {
         self.0.into()
     }
@@ -34,7 +35,7 @@ pub struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// Hashes a key with the store's seed: XXH3 of 128 bits, whose parts serve as independent hashes.
-    #[inline]
+    #[inline(always)]
     pub fn new(bytes: &'a [u8], seed: u64) -> Self {
         let hash = xxh3_128_with_seed(bytes, seed);
         let high = (hash >> 64) as u64;
@@ -47,6 +48,7 @@ impl<'a> Key<'a> {
     }
 
     /// The key itself.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }

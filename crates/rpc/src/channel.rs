@@ -12,7 +12,7 @@ mod waking;
 use crate::{
     ChannelCounters, Greeting, Hub, KEY_BYTES_MAX, Loss, Pair, RpcError, STAGED_BYTES_MAX, Staging,
     doorbell::Doorbell,
-    frame::{REPLY_BUFFER_BYTES, REQUEST_HEADER_BYTES},
+    frame::{REQUEST_HEADER_BYTES, ReplyBuffer, reply_buffer},
     line::{self, Line, PIECES_MAX},
     pair::Carrier,
     slots::Layout,
@@ -105,7 +105,7 @@ struct Inner<N: Nic> {
     /// The longest frame of a request.
     request_bytes_max: usize,
     /// Where a reply is copied to before it is known whose it is; changes places with the slot's frame.
-    arrival: Box<[u8]>,
+    arrival: Box<ReplyBuffer>,
     window: Window,
     doorbell: Doorbell,
     staging: Option<Staging<N>>,
@@ -146,7 +146,7 @@ impl<N: Nic> Channel<N> {
             state: State::Connecting,
             line: None,
             request_bytes_max,
-            arrival: vec![0; REPLY_BUFFER_BYTES].into(),
+            arrival: reply_buffer(),
             window: Window::new(config.window, in_turn),
             doorbell: Doorbell::new(properties.dear_doorbells, config.window.div_ceil(2)),
             staging: None,

@@ -38,6 +38,13 @@ pub(crate) const fn buffer_bytes(frame_bytes: usize) -> usize {
 pub(crate) const REQUEST_BUFFER_BYTES: usize = buffer_bytes(FRAME_BYTES_MAX);
 /// The same for replies.
 pub(crate) const REPLY_BUFFER_BYTES: usize = buffer_bytes(REPLY_BYTES_MAX);
+/// Room for a reply that is copied out. (Of a length known when compiled, so that a box is one word, which is moved as it was
+/// stored.)
+pub(crate) type ReplyBuffer = [u8; REPLY_BUFFER_BYTES];
+/// Empty room for a reply.
+pub(crate) fn reply_buffer() -> Box<ReplyBuffer> {
+    vec![0; REPLY_BUFFER_BYTES].try_into().expect("as many bytes")
+}
 /// The length of an encoded [`Staged`] without a checksum.
 const STAGED_BYTES: usize = 12;
 /// The same with one.

@@ -3,7 +3,11 @@
 //! Slot `i` uses the sequences `i + S`, `i + 2S`, and so on (S is the window, or the next power of two), so the server can tell a repeated request
 //! from a new one by the slot alone (see [`sessions`](crate::sessions)).
 
-use crate::{frame::REPLY_BUFFER_BYTES, sessions::stride, staging::Place};
+use crate::{
+    frame::{ReplyBuffer, reply_buffer},
+    sessions::stride,
+    staging::Place,
+};
 use std::{cell::Cell, rc::Rc};
 
 /// Where the request of a slot is.
@@ -27,10 +31,11 @@ pub(crate) struct Slot {
     pub phase: Phase,
     /// Whether the request was ever sent, over whatever connection.
     pub ever_sent: bool,
-    /// Once answered: the reply's status and version, and the frame, of which so many bytes are the reply's.
+    /// Once answered: the reply's status and version, and the frame, of which so many bytes are the reply's. The frame is not
+    /// there while it is lent to an `on_reply`.
     pub status: u8,
     pub version: u64,
-    pub frame: Box<[u8]>,
+    pub frame: Option<Box<ReplyBuffer>>,
     pub frame_bytes: usize,
     /// Whether it is a mutation.
     pub mutation: bool,
@@ -64,7 +69,7 @@ impl Window {
             phase: Phase::Free,
             status: 0,
             version: 0,
-            frame: vec![0; REPLY_BUFFER_BYTES].into(),
+            frame: Some(reply_buffer()),
             frame_bytes: 0,
             ever_sent: false,
             mutation: false,
@@ -121,9 +126,9 @@ impl Window {
 
     /// Takes the reply out of a slot, which stays in use: status, version, and the frame with its length.
     #[inline]
-    pub fn lend(&mut self, index: u32) -> (u8, u64, Box<[u8]>, usize) {
+    pub fn lend(&mut self, index: u32) -> (u8, u64, Option<Box<ReplyBuffer>>, usize) {
         let slot = &mut self.slots[index as usize];
-        (slot.status, slot.version, std::mem::take(&mut slot.frame), slot.frame_bytes)
+        (slot.status, slot.version, slot.frame.take(), slot.frame_bytes)
     }
 
     /// Gives a slot back, and its place in the staging region.

@@ -348,18 +348,19 @@ impl<N: Nic> Connected<N> {
 
 /// Why an operation brought nothing.
 enum Failure<F> {
-    /// The store said so.
-    Store(StoreError),
+    /// The store said so. In a box: results as large as an error would be moved whole with every operation.
+    Store(Box<StoreError>),
     /// It was not begun, since the witness is full.
     Full(F),
 }
 
 /// Without a witness, this is the store's error and nothing else.
-const _: () = assert!(size_of::<Failure<Infallible>>() == size_of::<StoreError>());
+const _: () = assert!(size_of::<Failure<Infallible>>() == size_of::<usize>());
 
 impl<F> From<StoreError> for Failure<F> {
+    #[cold]
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        Self::Store(Box::new(error))
     }
 }
 
@@ -425,7 +426,7 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
     fn put_alone(&self, operation: &locus_bench::Operation) -> Result<(), Failure<W::Full>> {
         let (key, value) = (operation.key(), operation.value());
         let ticket = self.witness.put(key, value).map_err(Failure::Full)?;
-        self.note_put(operation, &ticket, self.client.put_blocking(key, value))
+        self.note_put(operation, &ticket, self.client.put_blocking(key, value).map(drop))
     }
 
     #[inline]
@@ -433,7 +434,7 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
         &self,
         operation: &locus_bench::Operation,
         ticket: &W::Ticket,
-        put: Result<u64, StoreError>,
+        put: Result<(), StoreError>,
     ) -> Result<(), Failure<W::Full>> {
         put.inspect_err(|_| self.witness.unknown(ticket))?;
         self.witness.stored(ticket);
@@ -531,14 +532,15 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
         }
         if operation.kind() == Kind::Get {
             let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
-            // Awaited where it is made: a future of this size is not to be moved.
-            let found = client
-                .get(operation.key(), |value| {
-                    witness.got(&ticket, Some(value));
-                    load.found(operation, value);
-                })
-                .await;
-            return self.note_absent(operation, &ticket, found);
+            // Awaited where it is made, and its result looked at where it is: neither is to be moved.
+            let found = |value: &[u8]| {
+                witness.got(&ticket, Some(value));
+                load.found(operation, value);
+            };
+            return match client.get(operation.key(), found).await {
+                Ok(Some(())) => Ok(()),
+                found => self.note_absent(operation, &ticket, found),
+            };
         }
         if operation.kind() == Kind::ReadModifyWrite {
             let ticket = witness.get(operation.key()).map_err(Failure::Full)?;
@@ -554,7 +556,10 @@ impl<N: Nic, W: Witness> Lane<'_, N, W> {
             }
         }
         let ticket = witness.put(operation.key(), operation.value()).map_err(Failure::Full)?;
-        self.note_put(operation, &ticket, client.put(operation.key(), operation.value()).await)
+        match client.put(operation.key(), operation.value()).await {
+            Ok(_) => self.note_put(operation, &ticket, Ok(())),
+            Err(error) => self.note_put(operation, &ticket, Err(error)),
+        }
     }
 
     /// Bare verbs of the operation's sizes.

@@ -95,11 +95,11 @@ impl<'a, N: Nic> Call<'a, N> {
             window.release(index);
             lent
         };
-        let value = frame.get(REPLY_HEADER_BYTES..bytes).unwrap_or_default();
+        let value = frame.as_ref().and_then(|frame| frame.get(REPLY_HEADER_BYTES..bytes)).unwrap_or_default();
         N::charge(Work::Reply(value.len()));
         let output = on_reply(&Reply { status, version, value });
         let slot = &mut self.channel.inner.borrow_mut().window.slots[index as usize];
-        if slot.frame.is_empty() {
+        if slot.frame.is_none() {
             slot.frame = frame;
         }
         output

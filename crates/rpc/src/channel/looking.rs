@@ -3,7 +3,7 @@
 use super::{Inner, State};
 use crate::{
     Hub, Loss, ReplyHeader,
-    frame::REPLY_BUFFER_BYTES,
+    frame::reply_buffer,
     line::{Line, Replies},
     slots::Look,
     tag::{self, Kind},
@@ -137,7 +137,7 @@ impl<N: Nic> Inner<N> {
         let mut any = false;
         for _ in 0..self.window.slots.len() {
             let Some(line) = &mut self.line else { return any };
-            let Some(bytes) = line.take_at_once(&mut self.arrival) else { return any };
+            let Some(bytes) = line.take_at_once(&mut self.arrival[..]) else { return any };
             self.arrived(bytes);
             any = true;
         }
@@ -150,7 +150,7 @@ impl<N: Nic> Inner<N> {
         let Some(Replies::Written(arrivals)) = self.line.as_ref().map(|line| &line.replies) else {
             return false;
         };
-        match arrivals.look(index, &mut self.arrival) {
+        match arrivals.look(index, &mut self.arrival[..]) {
             Look::Nothing => return false,
             Look::Frame(bytes) => self.arrived(bytes),
             Look::Broken(error) => self.lose(Loss::Malformed(error)),
@@ -194,7 +194,7 @@ impl<N: Nic> Inner<N> {
                 self.fetched(number);
             }
             Kind::Receive(slot) => {
-                match line.receive(slot, completion.bytes, self.token, &mut self.arrival) {
+                match line.receive(slot, completion.bytes, self.token, &mut self.arrival[..]) {
                     Ok(Some(bytes)) => self.arrived(bytes),
                     // A datagram of a stranger, or of an earlier connection.
                     Ok(None) => self.counters.foreign_replies += 1,
@@ -208,7 +208,7 @@ impl<N: Nic> Inner<N> {
     #[inline]
     pub(super) fn fetched(&mut self, number: u32) {
         while let Some(Replies::Fetched(fetcher)) = self.line.as_mut().map(|line| &mut line.replies)
-            && let Some(found) = fetcher.take(number, &mut self.arrival)
+            && let Some(found) = fetcher.take(number, &mut self.arrival[..])
         {
             if let Some((start, bytes)) = found {
                 self.arrival.copy_within(start..start + bytes, 0);
@@ -241,10 +241,8 @@ impl<N: Nic> Inner<N> {
         slot.status = header.status;
         slot.version = header.version;
         slot.frame_bytes = bytes;
-        std::mem::swap(&mut slot.frame, &mut self.arrival);
-        if self.arrival.is_empty() {
-            // The slot's frame is lent to an `on_reply`, or was lost in one that panicked.
-            self.arrival = vec![0; REPLY_BUFFER_BYTES].into();
-        }
+        // If there is none, the slot's frame is lent to an `on_reply`, or was lost in one that panicked.
+        let room = slot.frame.take().unwrap_or_else(reply_buffer);
+        slot.frame = Some(std::mem::replace(&mut self.arrival, room));
     }
 }

@@ -36,54 +36,62 @@ enum Interrupted {
 
 impl<N: Nic> Client<N> {
     /// Finds a key and hands the value to `found`. The value's bytes are good for the call alone.
-    pub async fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        let key = self.key(key)?;
-        count(&self.counters.gets);
+    pub fn get<T>(
+        &self,
+        key: &[u8],
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> impl Future<Output = Result<Option<T>, StoreError>> {
+        // Used where it is captured: arguments of an `async fn` are moved once more.
         let mut found = Some(found);
-        if self.reads == Locus::Server {
-            let owner = self.map.owner(key.partition());
-            let connection = self.connection(owner.server.into())?;
-            // What follows is [`Client::get_at_server`] but for values that are elsewhere: a future within this one would be
-            // handed all it needs and hand back a result, through memory.
-            let failed = |error| self.failed(owner.server, &connection, error);
-            let request = self.request_to_get(&key);
-            let channel = connection.channel(owner.core).map_err(failed)?;
-            let mut call = channel.begin(&request).map_err(|error| failed(error.into()))?;
-            let mut resumes = 0;
-            let asked = poll_fn(|_| self.step(owner.server, &connection, &mut call, &mut resumes)).await;
-            asked.map_err(|error| failed(*error))?;
-            return match call.take(|reply| got(reply, &mut found)) {
-                Got::Value(value) => Ok(value),
-                Got::Refused(status) => Err(failed(super::bad_reply(status))),
-                Got::Elsewhere(extent) => {
-                    let value = self.get_large_or_ask(&connection, owner, &key, *extent, &mut found).await;
-                    value.map_err(failed)
+        async move {
+            let key = self.key(key)?;
+            count(&self.counters.gets);
+            if self.reads == Locus::Server {
+                let owner = self.map.owner(key.partition());
+                let connection = self.connection(owner.server.into())?;
+                // What follows is [`Client::get_at_server`] but for values that are elsewhere: a future within this one would be
+                // handed all it needs and hand back a result, through memory.
+                let failed = |error| self.failed(owner.server, &connection, error);
+                let request = self.request_to_get(&key);
+                let channel = connection.channel(owner.core).map_err(failed)?;
+                let mut call = channel.begin(&request).map_err(|error| failed(error.into()))?;
+                let mut resumes = 0;
+                let asked = poll_fn(|_| self.step(owner.server, &connection, &mut call, &mut resumes)).await;
+                asked.map_err(|error| failed(*error))?;
+                return match call.take(|reply| got(reply, &mut found)) {
+                    Got::Value(value) => Ok(value),
+                    Got::Refused(status) => Err(failed(super::bad_reply(status))),
+                    Got::Elsewhere(extent) => {
+                        let value =
+                            self.get_large_or_ask(&connection, owner, &key, *extent, &mut found).await;
+                        value.map_err(failed)
+                    }
+                };
+            }
+            let connection = self.connection_of(key.partition())?;
+            if self.at_once() {
+                let value = match self.overlapping.get() {
+                    0 => self.get_at_once(&connection, &key, &mut found),
+                    _ => self.get_in_turns(&connection, &key, &mut found).await,
+                };
+                if value.is_some() {
+                    return Ok(value);
                 }
-            };
-        }
-        let connection = self.connection_of(key.partition())?;
-        if self.at_once() {
-            let value = match self.overlapping.get() {
-                0 => self.get_at_once(&connection, &key, &mut found),
-                _ => self.get_in_turns(&connection, &key, &mut found).await,
-            };
-            if value.is_some() {
-                return Ok(value);
             }
-        }
-        if let Some(shape) = self.hops_at_once() {
-            if self.overlapping.get() > 0
-                && let Some(table) = connection.table(key.partition())
-            {
-                connection.remote.prefetch(shape.first_at(&table, &key), shape.read_bytes());
-                yield_now().await;
+            if let Some(shape) = self.hops_at_once() {
+                if self.overlapping.get() > 0
+                    && let Some(table) = connection.table(key.partition())
+                {
+                    connection.remote.prefetch(shape.first_at(&table, &key), shape.read_bytes());
+                    yield_now().await;
+                }
+                let value = self.hop_at_once(shape, &connection, &key, &mut found);
+                if value.is_some() {
+                    return Ok(value);
+                }
             }
-            let value = self.hop_at_once(shape, &connection, &key, &mut found);
-            if value.is_some() {
-                return Ok(value);
-            }
+            self.get_thoroughly(&connection, &key, &mut found).await
         }
-        self.get_thoroughly(&connection, &key, &mut found).await
     }
 
     /// Finds a key wherever the design says, or at the server if it cannot be found at the client.
@@ -471,7 +479,7 @@ enum Got<T> {
     Refused(u8),
 }
 
-#[inline]
+#[inline(always)]
 fn got<T>(reply: &Reply<'_>, found: &mut Option<impl FnOnce(&[u8]) -> T>) -> Got<T> {
     match Status::from_byte(reply.status) {
         Some(Status::Present) if reply.value.len() <= INLINE_VALUE_BYTES_MAX => {

@@ -28,7 +28,23 @@ impl<N: Nic> Client<N> {
     /// Stores a value under a key. Gives the version of the record.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
         let key = self.key(key)?;
-        self.mutate(Opcode::Put, &key, value).await.map(|(_, version)| version)
+        let (owner, connection, request) = self.mutation(Opcode::Put, &key, value)?;
+        // What follows is [`Client::change`] for a request that fits a frame: see [`Client::get`].
+        let failed = |error| self.failed(owner.server, &connection, error);
+        let channel = connection.channel(owner.core).map_err(failed)?;
+        if !channel.stages(&request) {
+            let mut call = channel.begin(&request).map_err(|error| failed(error.into()))?;
+            let mut resumes = 0;
+            let asked = poll_fn(|_| self.step(owner.server, &connection, &mut call, &mut resumes)).await;
+            asked.map_err(|error| failed(*error))?;
+            match call.take(mutated) {
+                Outcome::Made(_, version) => return Ok(version),
+                Outcome::Refused(status) => return Err(failed(refused(status))),
+                Outcome::NotStaged => {}
+            }
+        }
+        let result = self.change(&connection, owner, &request).await;
+        result.map(|(_, version)| version).map_err(failed)
     }
 
     /// The same on this thread, which is quicker than [`Client::block_on`] with [`Client::put`].
@@ -70,7 +86,7 @@ impl<N: Nic> Client<N> {
     }
 
     /// Counts a mutation and checks that it is within the limits. Gives who carries it out, and the request.
-    #[inline]
+    #[inline(always)]
     fn mutation<'r>(
         &self,
         opcode: Opcode,
@@ -146,7 +162,7 @@ impl<N: Nic> Client<N> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn mutated(reply: &Reply<'_>) -> Outcome {
     match Status::from_byte(reply.status) {
         Some(Status::Present) => Outcome::Made(true, reply.version),

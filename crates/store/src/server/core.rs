@@ -113,7 +113,7 @@ impl Route {
     }
 
     /// The key of a request; none if the client sent it to the wrong core, or by an old map.
-    #[inline]
+    #[inline(always)]
     fn key<'r>(&self, request: &'r Incoming) -> Option<Key<'r>> {
         let key = Key::new(request.key(), self.seed);
         let partition = key.partition();
