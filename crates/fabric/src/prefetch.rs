@@ -103,6 +103,24 @@ fn fetch(at: *const u8) {
     let _ = at;
 }
 
+/// Asks the processor to take the cache line of a word from whoever has it, to be stored to. A store that finds its line
+/// elsewhere holds up all stores behind it, which leave a core one after the other.
+#[inline(always)]
+pub(crate) fn take(word: &std::sync::atomic::AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches; processors without it take it for a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) word, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) word, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = word;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -129,6 +129,7 @@ impl Core {
         if header.write || header.immediate.is_some() || bytes > room {
             return None;
         }
+        inbound.ahead(header);
         let mut rest = &mut into[..bytes];
         for (piece, bytes) in inbound.payload(header) {
             let (front, back) = rest.split_at_mut(bytes);
