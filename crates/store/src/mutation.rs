@@ -44,14 +44,25 @@ impl Mutation<'_> {
         owner: &mut Owner<R>,
         shard: &mut impl Shard<R>,
     ) -> Result<Applied, MutationError> {
-        let key = Key::new(self.key(), owner.seed);
+        self.apply_hashed(&Key::new(self.key(), owner.seed), owner, shard)
+    }
+
+    /// The same for who has hashed its key, which is the mutation's.
+    #[inline]
+    pub(crate) fn apply_hashed<R: Region>(
+        &self,
+        key: &Key<'_>,
+        owner: &mut Owner<R>,
+        shard: &mut impl Shard<R>,
+    ) -> Result<Applied, MutationError> {
+        debug_assert_eq!(key.bytes(), self.key());
         Ok(match self {
             Self::Put { value, .. } => {
-                let put = shard.put(owner, &key, value)?;
+                let put = shard.put(owner, key, value)?;
                 Applied { version: put.version, present: put.replaced }
             }
             Self::Delete { .. } => {
-                let version = shard.delete(owner, &key)?;
+                let version = shard.delete(owner, key)?;
                 Applied { version: version.unwrap_or(0), present: version.is_some() }
             }
         })

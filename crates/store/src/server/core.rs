@@ -313,9 +313,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         let refused = |status: Status| Ok(Answer { status: status as u8, ..Answer::default() });
         // What changes something must say so: only then is it executed at most once.
         let opcode = Opcode::from_byte(request.opcode()).filter(|opcode| opcode.mutates());
-        if self.route.key(request).is_none() {
-            return refused(Status::WrongOwner);
-        }
+        let Some(key) = self.route.key(request) else { return refused(Status::WrongOwner) };
         let mutation = match (opcode, request.staged()) {
             (Some(Opcode::Put), None) => Mutation::Put { key: request.key(), value: request.value() },
             (Some(Opcode::Put), Some(staged)) => {
@@ -338,7 +336,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
         if let Mutation::Put { value, .. } = mutation {
             N::charge(Work::Change(value.len()));
         }
-        let applied = mutation.apply(&mut self.owner, &mut self.shard)?;
+        let applied = mutation.apply_hashed(&key, &mut self.owner, &mut self.shard)?;
         self.mutations += 1;
         if self.mutations.is_multiple_of(MUTATIONS_PER_LOOK) {
             self.wishes.look_ahead(&self.owner.arena);
