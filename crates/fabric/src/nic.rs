@@ -218,8 +218,8 @@ pub trait QueuePair {
     fn read_at_once(&mut self, _into: &mut [u8], _from: &RemoteSlice<'_, Self::Nic>) -> bool {
         false
     }
-    /// Carries out a WRITE of these pieces at once, past both queues, if nothing that was posted is unfinished: whoever sees what this
-    /// process stores later sees these bytes, too. Over RC and UC, only on NICs whose WRITEs take no time of their own
+    /// Carries out a WRITE of these pieces at once, past both queues, if nothing that was posted is unfinished: whoever sees
+    /// what this process stores later sees these bytes, too. Over RC and UC, only on NICs whose WRITEs take no time of their own
     /// ([`Properties::writes_at_once`]). False if nothing was stored; post the WRITE to see why.
     fn write_at_once(&mut self, _pieces: &[&[u8]], _to: &RemoteSlice<'_, Self::Nic>) -> bool {
         false

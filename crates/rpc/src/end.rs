@@ -217,8 +217,9 @@ impl<N: Nic> End<N> {
                 outbox.send(course, sequence, 0, frame)
             }
             Return::Kept { region, layout, scratch } => {
-                let frame = layout.assemble(frame, sequence, 0, scratch);
-                region.copy_in(layout.end(layout.slot_of(sequence)) - frame.len(), frame);
+                let whole = &mut scratch[..layout.bytes_of(frame.bytes())];
+                layout.assemble(frame, sequence, 0, whole);
+                region.copy_in(layout.end(layout.slot_of(sequence)) - whole.len(), whole);
                 Ok(Sent::AtOnce)
             }
         }

@@ -129,7 +129,7 @@ impl<'f> Frame<'f> {
     /// Puts it together, in as many bytes as it has.
     ///
     /// # Panics
-    /// When there are fewer: a bug of the caller.
+    /// When there are more or fewer: a bug of the caller.
     #[inline(always)]
     pub fn copy_to(&self, into: &mut [u8]) {
         let (header, rest) = into.split_first_chunk_mut().expect("room for a header");

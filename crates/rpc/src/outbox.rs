@@ -179,44 +179,49 @@ impl<N: Nic> Outbox<N> {
             Course::Datagram { token, .. } => {
                 self.post_frame(course, 0, &[&token.to_le_bytes(), header, key, value])
             }
-            Course::Write { region, layout, immediate } if !layout.checked => {
+            Course::Write { layout, .. } if !layout.checked => {
                 let bytes = frame.bytes();
                 let mark = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
                 let padding = &[0; 8][..bytes.wrapping_neg() % 8];
                 let pieces = [header, key, value, padding, &mark];
                 let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(bytes);
-                if !immediate && self.pair.write_at_once(&pieces, &RemoteSlice { region, offset }) {
-                    return Ok(Sent::AtOnce);
-                }
-                self.post_frame(course, offset, &pieces)
+                self.write_frame(course, offset, &pieces)
             }
-            Course::Write { layout, .. } => self.post_checked(course, layout, sequence, attempt, frame),
+            // Put together first, since the checksum is over one piece.
+            Course::Write { layout, .. } => {
+                let bytes = layout.bytes_of(frame.bytes());
+                let offset = layout.end(layout.slot_of(sequence)) - bytes;
+                if bytes <= SHORT_BYTES {
+                    let whole = &mut [0; SHORT_BYTES][..bytes];
+                    layout.assemble(frame, sequence, attempt, whole);
+                    return self.write_frame(course, offset, &[whole]);
+                }
+                let mut scratch = std::mem::take(&mut self.scratch);
+                if scratch.is_empty() {
+                    scratch = vec![0; layout.slot_bytes()].into();
+                }
+                layout.assemble(frame, sequence, attempt, &mut scratch[..bytes]);
+                let sent = self.write_frame(course, offset, &[&scratch[..bytes]]);
+                self.scratch = scratch;
+                sent
+            }
         }
     }
 
-    /// Posts the WRITE of a frame behind which its checksum lies: put together first, since the checksum is over one piece.
-    fn post_checked(
+    /// WRITEs a frame at once, or posts the WRITE.
+    #[inline(always)]
+    fn write_frame(
         &mut self,
         course: &Course<N>,
-        layout: &Layout,
-        sequence: u64,
-        attempt: u8,
-        frame: &Frame<'_>,
+        offset: usize,
+        pieces: &[&[u8]],
     ) -> Result<Sent, PostError> {
-        let offset = layout.end(layout.slot_of(sequence)) - layout.bytes_of(frame.bytes());
-        let mut short = [0; SHORT_BYTES];
-        if layout.bytes_of(frame.bytes()) <= SHORT_BYTES {
-            let whole = layout.assemble(frame, sequence, attempt, &mut short);
-            return self.post_frame(course, offset, &[whole]);
+        if let Course::Write { region, immediate: false, .. } = course
+            && self.pair.write_at_once(pieces, &RemoteSlice { region, offset })
+        {
+            return Ok(Sent::AtOnce);
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.is_empty() {
-            scratch = vec![0; layout.slot_bytes()].into();
-        }
-        let whole = layout.assemble(frame, sequence, attempt, &mut scratch);
-        let posted = self.post_frame(course, offset, &[whole]);
-        self.scratch = scratch;
-        posted
+        self.post_frame(course, offset, pieces)
     }
 
     /// Posts the bytes of a frame, which a WRITE brings to an offset.

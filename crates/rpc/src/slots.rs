@@ -116,29 +116,20 @@ impl Layout {
         (1..=self.frame_bytes_max).contains(&mark.bytes())
     }
 
-    /// Puts a frame and what belongs to it into one piece of memory: as much of `into` as is given back.
-    pub fn assemble<'b>(
-        &self,
-        frame: &Frame<'_>,
-        sequence: u64,
-        attempt: u8,
-        into: &'b mut [u8],
-    ) -> &'b [u8] {
+    /// Puts a frame, its mark and its checksum into one piece of memory of [`Layout::bytes_of`] the frame.
+    ///
+    /// # Panics
+    /// When it has another length, or frames are not checked: a bug of the caller.
+    pub fn assemble(&self, frame: &Frame<'_>, sequence: u64, attempt: u8, into: &mut [u8]) {
+        assert!(self.checked);
         let bytes = frame.bytes();
-        let padded = bytes.next_multiple_of(8);
-        let (words, tail) = into.split_at_mut(padded);
+        let (covered, sum) = into.split_last_chunk_mut().expect("room for a checksum");
+        let (words, mark) = covered.split_last_chunk_mut().expect("room for a mark");
         // The frame does not fill its last word, perhaps.
         *words.last_chunk_mut().expect("no frame is empty") = [0; 8];
         frame.copy_to(&mut words[..bytes]);
-        *tail.first_chunk_mut().expect("room for a mark") =
-            Mark::new(sequence, attempt, bytes).0.to_le_bytes();
-        let end = padded + MARK_BYTES;
-        if !self.checked {
-            return &into[..end];
-        }
-        let (covered, rest) = into.split_at_mut(end);
-        *rest.first_chunk_mut().expect("room for a checksum") = checksum(covered).to_le_bytes();
-        &into[..end + 8]
+        *mark = Mark::new(sequence, attempt, bytes).0.to_le_bytes();
+        *sum = checksum(covered).to_le_bytes();
     }
 
     /// The frame in the copy of a slot's right end, whose mark it is, if it is whole.

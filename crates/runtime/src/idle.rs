@@ -81,9 +81,8 @@ impl Idle {
     /// Starts awake.
     pub fn new(policy: IdlePolicy) -> Self {
         let simulated = world::is_simulated();
-        let pauses_below = policy.spins.saturating_sub(EAGER_SPINS);
         let mut idle =
-            Self { policy, spins_left: 0, pauses_below, yielded: 0, nap: None, crowded: false, simulated };
+            Self { policy, spins_left: 0, pauses_below: 0, yielded: 0, nap: None, crowded: false, simulated };
         idle.reset();
         idle
     }
@@ -96,6 +95,10 @@ impl Idle {
             () if self.simulated => 0,
             () if self.crowded => self.policy.spins.min(CROWDED_SPINS),
             () => self.policy.spins,
+        };
+        self.pauses_below = match self.crowded {
+            true => u32::MAX,
+            false => self.spins_left.saturating_sub(EAGER_SPINS),
         };
     }
 
@@ -137,6 +140,7 @@ impl Idle {
             std::thread::yield_now();
             self.crowded = start.elapsed() > crowded_yield();
             let last = self.yielded == self.policy.yields;
+            self.pauses_below = u32::MAX;
             self.spins_left = if self.crowded || last { 0 } else { self.policy.spins.min(QUIET_SPINS) };
             return Rest::Yielded;
         }

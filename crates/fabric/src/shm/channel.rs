@@ -268,8 +268,8 @@ impl Drop for Inbound {
     }
 }
 
-/// So many lines of the next message are asked for ahead, at the most.
-const TAKEN_MAX: u64 = 4;
+/// So many lines of the next message are asked for ahead, at the most, beside its first.
+const TAKEN_MAX: u64 = 3;
 
 /// Where messages to one queue pair of a peer go.
 #[derive(Debug)]
@@ -336,9 +336,9 @@ impl Outbound {
             sink.finish();
         }
         self.producer.publish(&ring, lines, header.encode());
-        // The first line of the next message is on its way here, as its header was just stored; the others, if it is as long,
-        // were read by the consumer.
-        for line in 1..lines.min(TAKEN_MAX) {
+        // The first line of the next message is on its way here, as a header of zero was just stored there; the others, if it is
+        // as long, were read by the consumer.
+        for line in 1..lines.min(1 + TAKEN_MAX) {
             crate::prefetch::take(&ring.data[ring.word_of(self.producer.position() + line)]);
         }
         self.receive_bell.ring();

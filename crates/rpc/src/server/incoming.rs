@@ -8,9 +8,8 @@ use crate::{
 use std::ops::Deref;
 
 /// A request that arrived, checked.
-#[derive(Default)]
 pub struct Incoming {
-    /// Empty before the first request.
+    /// Empty before the first request, and after one was taken.
     pub(super) buffer: Box<[u8]>,
     /// How much of the buffer is the request's frame.
     pub(super) bytes: usize,
@@ -43,7 +42,7 @@ impl Batch {
         Self::default()
     }
 
-    /// The request at this place, for what outlives the batch to be taken out of it.
+    /// The request at this place, which may be taken.
     #[inline]
     pub fn get_mut(&mut self, place: usize) -> Option<&mut Incoming> {
         self.requests[..self.count].get_mut(place)
@@ -73,7 +72,7 @@ impl Batch {
     #[cold]
     fn make_room(&mut self) {
         if self.requests.len() == self.count {
-            self.requests.push(Incoming::default());
+            self.requests.push(Incoming::empty());
         }
         self.requests[self.count].buffer = vec![0; REQUEST_BUFFER_BYTES].into();
     }
@@ -86,6 +85,17 @@ impl Batch {
 }
 
 impl Incoming {
+    fn empty() -> Self {
+        let (header, channel, session) = Default::default();
+        Self { buffer: Box::default(), bytes: 0, header, channel, session }
+    }
+
+    /// Takes the request out of its batch, if it is to outlive that. What is left is none: it has neither key nor value, and
+    /// asking for them panics.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::empty())
+    }
+
     /// What to do.
     pub fn opcode(&self) -> u8 {
         self.header.opcode

@@ -118,7 +118,7 @@ impl Fixture {
             self.server.poll(&mut requests);
             if let Some(place) = requests.iter().position(|request| request.key() == key) {
                 assert!(requests.len() == 1 || pair().is_lossy(), "{} requests", requests.len());
-                return std::mem::take(requests.get_mut(place).unwrap());
+                return requests.get_mut(place).unwrap().take();
             }
         }
         panic!("no request of {key:?}");

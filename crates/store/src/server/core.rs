@@ -292,7 +292,7 @@ impl<N: Nic, S: Start<N>> Core<N, S> {
                     && self.wishes.ask(&self.owner.arena, purpose, bytes) =>
             {
                 let staged = request.staged().map(|_| std::mem::take(&mut self.staged));
-                self.deferred.push(Deferred { request: std::mem::take(request), staged });
+                self.deferred.push(Deferred { request: request.take(), staged });
             }
             Err(error) => {
                 let status = match error {
