@@ -3,7 +3,7 @@
 use crate::token;
 use clap::Args;
 use locus::{ClientConfig, Table};
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// Where the server is.
 #[derive(Args, Debug)]
@@ -15,13 +15,16 @@ pub struct Connect {
     /// The server's token file, if it has one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// How long the server may take to answer a request; then the command fails
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
 }
 
 impl Connect {
     /// Connects, with up to `window` operations under way.
     pub fn table(&self, window: usize) -> anyhow::Result<Table> {
         let token = self.token_file.as_deref().map(token::read).transpose()?.unwrap_or_default();
-        let config = ClientConfig { token, window, ..ClientConfig::default() };
+        let config = ClientConfig { token, window, timeout: self.timeout, ..ClientConfig::default() };
         let addresses = self.addresses();
         locus::connect_with(&addresses, config).map_err(|error| {
             // Some errors name the process that was met there, and not the address.
@@ -34,6 +37,16 @@ impl Connect {
     /// The addresses given, or the default.
     pub fn addresses(&self) -> Vec<String> {
         if self.connect.is_empty() { vec![default_address()] } else { self.connect.clone() }
+    }
+}
+
+/// A time that somebody may want to wait: a millisecond to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_err(|_| format!("{text:?} is no number"))?;
+    if (0.001..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("a timeout takes 0.001 to 86400 seconds".into())
     }
 }
 

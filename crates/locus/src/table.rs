@@ -122,7 +122,8 @@ impl Table {
     /// # Errors
     /// A key or a value that is too long; [`Error::OutOfMemory`](crate::Error::OutOfMemory) when the server's memory
     /// limit is reached, upon which nothing has changed; [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) when
-    /// the server was lost before it answered.
+    /// the server was lost before it answered, and [`Error::Unanswered`](crate::Error::Unanswered) when it did not answer in time:
+    /// the value may have been stored then, or not.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         with_client!(&self.client, client => client.put_blocking(key.as_ref(), value.as_ref())).map(drop)
     }

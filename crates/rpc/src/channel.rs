@@ -1,11 +1,12 @@
 //! A client's channel to one server core: calls share a window of slots, and replies find their call by sequence.
 //!
 //! Calls are futures that poll the fabric themselves; nothing is woken. A future may be dropped at any time: its slot then
-//! stays in use until the reply has come. When the server is lost, calls stay pending until the channel is connected again
+//! stays in use until the reply has come. So it does when a call ends since the server did not answer in time. When the server is lost, calls stay pending until the channel is connected again
 //! (they are then sent again, with the same sequence) or closed.
 
 mod call;
 mod looking;
+mod overdue;
 mod sending;
 mod waking;
 
@@ -21,11 +22,13 @@ use crate::{
 pub use call::{Call, Step};
 use locus_fabric::{FabricError, Facts, Link, Nic, Work};
 use locus_runtime::MonotonicClock;
+use overdue::Ticks;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
     task::Poll,
+    time::Duration,
 };
 use waking::Silence;
 pub(crate) use waking::WAKES_MAX;
@@ -39,6 +42,9 @@ pub struct ChannelConfig {
     pub window: usize,
     /// How many calls may wait for a slot.
     pub waiting_max: usize,
+    /// How long a call waits for a server that is connected and does not answer, before it ends as [`RpcError::Unanswered`]. It
+    /// takes up to a quarter longer, and half a second where the core sleeps.
+    pub timeout: Duration,
     /// Whether calls of a lost channel stay pending until it is connected again or closed, in place of ending. For owners
     /// that watch [`Channel::lost`].
     pub hold_calls: bool,
@@ -46,7 +52,13 @@ pub struct ChannelConfig {
 
 impl Default for ChannelConfig {
     fn default() -> Self {
-        Self { pair: Pair::default(), window: 16, waiting_max: 1 << 10, hold_calls: false }
+        Self {
+            pair: Pair::default(),
+            window: 16,
+            waiting_max: 1 << 10,
+            timeout: Duration::from_secs(10),
+            hold_calls: false,
+        }
     }
 }
 
@@ -119,6 +131,7 @@ struct Inner<N: Nic> {
     slept: Rc<Cell<u64>>,
     sleeps: u64,
     silence: Silence,
+    ticks: Ticks,
 }
 
 /// A request that may be lost is sent again after so long, in nanoseconds, and then after twice as long each time, at most
@@ -157,6 +170,7 @@ impl<N: Nic> Channel<N> {
             slept: hub.slept(),
             sleeps: 0,
             silence: Silence::default(),
+            ticks: Ticks::new(config.timeout),
             config,
         };
         let channel = Self { hub: hub.clone(), member, inner: RefCell::new(inner), waiting: Cell::new(0) };
@@ -358,7 +372,7 @@ impl<N: Nic> Inner<N> {
             let slot = &mut self.window.slots[index];
             // The staging region goes with the link.
             slot.staged = None;
-            if slot.phase != Phase::Sent {
+            if !matches!(slot.phase, Phase::Sent | Phase::Overdue) {
                 continue;
             }
             if slot.abandoned {

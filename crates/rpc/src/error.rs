@@ -2,6 +2,10 @@
 
 use crate::FrameError;
 use locus_fabric::{FabricError, PostError, Status};
+use std::time::Duration;
+
+/// What errors say of a change whose request waits at a server that does not answer.
+pub const CHANGE_PENDING: &str = "; the change may have been made, or be made yet: read the key to find out";
 
 /// Why a call or a channel failed.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +23,19 @@ pub enum RpcError {
         "the server was lost during the change, which may have been made or not: read the key to find out"
     )]
     OutcomeUnknown,
+    /// The server is connected and did not answer in time.
+    #[error(
+        "{peer} did not answer within {limit:?}, which is the limit: it is stopped or overloaded{}",
+        if *change_pending { CHANGE_PENDING } else { "" }
+    )]
+    Unanswered {
+        /// Who.
+        peer: String,
+        /// How long it had.
+        limit: Duration,
+        /// Whether the call would change something and was sent: it may have been executed, or be executed yet.
+        change_pending: bool,
+    },
     /// More calls wait for a slot than may.
     #[error("{0} calls wait for a slot of the channel, which is the limit: await some first")]
     WindowFull(usize),

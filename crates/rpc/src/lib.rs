@@ -29,7 +29,7 @@ mod window;
 pub use ahead::Ahead;
 pub use channel::{Call, Channel, ChannelConfig, Reply, Request, Step};
 pub use counters::{ChannelCounters, ServerCounters};
-pub use error::{Loss, RpcError};
+pub use error::{CHANGE_PENDING, Loss, RpcError};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, REPLY_HEADER_BYTES,
     REQUEST_HEADER_BYTES, ReplyHeader, RequestHeader, STAGED_BYTES_MAX, Staged, fold,

@@ -19,6 +19,8 @@ pub(crate) enum Phase {
     Unsent,
     /// Sent over the present connection.
     Sent,
+    /// The same, and the call has waited for the reply as long as it may.
+    Overdue,
     /// Answered: the reply is in the slot.
     Answered,
     /// A mutation that was sent to a server which has forgotten it, or to one before the present one.
@@ -44,6 +46,8 @@ pub(crate) struct Slot {
     /// How often it was sent again over this connection, and since when it is waited for, if that was noted.
     pub attempts: u8,
     pub since_ns: Option<u64>,
+    /// How old the call is, in ticks of the channel (`channel/overdue.rs`).
+    pub ticks: u8,
     /// The frame of the request, where it may have to be sent again.
     pub copy: Vec<u8>,
     /// The staging place that holds the request's value.
@@ -76,6 +80,7 @@ impl Window {
             abandoned: false,
             attempts: 0,
             since_ns: None,
+            ticks: 0,
             copy: Vec::new(),
             staged: None,
         };
@@ -105,6 +110,7 @@ impl Window {
         slot.abandoned = false;
         slot.attempts = 0;
         slot.since_ns = None;
+        slot.ticks = 0;
         Some(index)
     }
 
@@ -149,7 +155,8 @@ impl Window {
         let index = sequence & self.mask;
         // A peer's number: it may name a slot that is not there.
         let slot = self.slots.get(index as usize)?;
-        (slot.sequence == sequence && slot.phase == Phase::Sent).then_some(index as u32)
+        let is_waited_for = matches!(slot.phase, Phase::Sent | Phase::Overdue);
+        (slot.sequence == sequence && is_waited_for).then_some(index as u32)
     }
 }
 

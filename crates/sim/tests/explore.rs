@@ -41,6 +41,7 @@ fn pilaf_is_linearizable_whatever_happens() {
         "fallbacks",
         "reconnects",
         "unknown_outcomes",
+        "unanswered_operations",
         "killed_clients",
         "killed_servers",
         "broken_queue_pairs",

@@ -2,6 +2,7 @@
 
 use locus_fabric::FabricError;
 use locus_memory::MemoryError;
+use std::time::Duration;
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,19 @@ pub enum StoreError {
     OutcomeUnknown {
         /// Which.
         peer: String,
+    },
+    /// The server is there and did not answer in time. What runs at the client alone goes on.
+    #[error(
+        "{peer} did not answer within {limit:?}, which is the limit: it is stopped or overloaded{}",
+        if *change_pending { locus_rpc::CHANGE_PENDING } else { "" }
+    )]
+    Unanswered {
+        /// Which.
+        peer: String,
+        /// How long it had.
+        limit: Duration,
+        /// Whether a change was sent to it, which may have been made, or be made yet.
+        change_pending: bool,
     },
     /// The server refused the client.
     #[error("{peer} refused: {reason}")]

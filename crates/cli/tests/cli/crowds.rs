@@ -1,6 +1,7 @@
 //! Many client processes at once: some stop, some die, and what the others read is checked byte for byte.
 
 use crate::harness::{Place, Served, command, signal};
+use locus::{ClientConfig, Error};
 use rustix::process::Signal;
 use std::{
     process::{Child, Stdio},
@@ -86,4 +87,36 @@ fn a_client_that_stops_reading_holds_up_nobody() {
     signal(&stopped, Signal::CONT);
     ended_well(stopped);
     assert_eq!(table.stats().unwrap()[0].clients_dropped, 0, "to be slow is no offence");
+}
+
+/// Gets that the client does alone go on meanwhile; what needs the server ends when it has waited for the timeout.
+#[test]
+fn a_server_that_is_stopped_holds_up_nobody_for_ever() {
+    for (design, needs_server) in [("pilaf", false), ("pilaf-vo", true), ("perk-wr-wr", true), ("herd", true)]
+    {
+        let place = Place::new();
+        let server = place.serve(&["--design", design, "--memory", "256MiB"]);
+        let timeout = Duration::from_millis(400);
+        let table = server.table_with(ClientConfig { timeout, ..ClientConfig::default() });
+        table.put("before", "value").unwrap();
+        server.stop();
+        let begun = Instant::now();
+        match table.put("meanwhile", "value") {
+            Err(Error::Unanswered { limit, change_pending: true, .. }) => assert_eq!(limit, timeout),
+            other => panic!("{design}: {other:?}"),
+        }
+        assert!(begun.elapsed() >= timeout && begun.elapsed() < Duration::from_secs(30));
+        match table.get("before") {
+            Ok(found) => assert!(!needs_server && found.as_deref() == Some(b"value"), "{design}: {found:?}"),
+            Err(Error::Unanswered { change_pending: false, .. }) => assert!(needs_server, "{design}"),
+            Err(other) => panic!("{design}: {other}"),
+        }
+        // It goes on where it stood, also with the change that nobody waits for.
+        server.go_on();
+        table.put("after", "value").unwrap();
+        for key in ["before", "meanwhile", "after"] {
+            assert_eq!(table.get(key).unwrap().as_deref(), Some(&b"value"[..]), "{design}: {key}");
+        }
+        assert_eq!(table.stats().unwrap()[0].clients_dropped, 0, "{design}");
+    }
 }

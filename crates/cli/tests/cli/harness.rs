@@ -6,6 +6,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -185,7 +186,32 @@ impl Served {
 
     /// A client in the process of the test.
     pub fn table(&self) -> locus::Table {
-        locus::connect(&self.address).expect("a server")
+        self.table_with(locus::ClientConfig::default())
+    }
+
+    /// The same, by a configuration.
+    pub fn table_with(&self, config: locus::ClientConfig) -> locus::Table {
+        locus::connect_with(&[&self.address], config).expect("a server")
+    }
+
+    /// Stops the server, all threads of it, until [`Served::go_on`].
+    pub fn stop(&self) {
+        signal(&self.child, Signal::STOP);
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        let begun = Instant::now();
+        while !std::fs::read_dir(&threads).unwrap().all(is_stopped) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the server does not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets a server go on that was stopped.
+    pub fn go_on(&self) {
+        signal(&self.child, Signal::CONT);
     }
 
     /// Ends the server by a signal and waits.

@@ -30,8 +30,8 @@ pub enum Step {
 #[derive(Clone, Copy)]
 enum Held {
     Nothing,
-    /// A place among those who wait for a slot.
-    Wait,
+    /// A place among those who wait for a slot, since this tick.
+    Wait(u64),
     Slot(u32),
 }
 
@@ -56,7 +56,7 @@ impl<'a, N: Nic> Call<'a, N> {
         let channel = self.channel;
         let index = match self.held {
             Held::Slot(index) => index,
-            Held::Nothing | Held::Wait => match self.acquire(inner) {
+            Held::Nothing | Held::Wait(_) => match self.acquire(inner) {
                 Ok(Some(index)) => index,
                 Ok(None) => return inner.waits(),
                 Err(error) => return Step::Ended(error),
@@ -70,8 +70,9 @@ impl<'a, N: Nic> Call<'a, N> {
             Phase::Answered => Step::Answered,
             Phase::Unsent if inner.state == State::Connected => {
                 inner.send(channel, index, self.request);
-                inner.waits()
+                if inner.stays_unsent(index) { self.end_overdue(inner, index) } else { inner.waits() }
             }
+            Phase::Overdue => self.end_overdue(inner, index),
             Phase::Unknown => self.end(inner, index),
             _ if matches!(inner.state, State::Closed(_)) => self.end(inner, index),
             _ => inner.waits(),
@@ -115,6 +116,19 @@ impl<'a, N: Nic> Call<'a, N> {
         Step::Ended(if unknown { RpcError::OutcomeUnknown } else { inner.lost_error() })
     }
 
+    /// The call ends since the server did not answer in time.
+    #[cold]
+    fn end_overdue(&mut self, inner: &mut Inner<N>, index: u32) -> Step {
+        let slot = &mut inner.window.slots[index as usize];
+        let change_pending = slot.mutation && slot.ever_sent;
+        self.held = Held::Nothing;
+        match slot.phase {
+            Phase::Unsent => inner.window.release(index),
+            _ => (slot.phase, slot.abandoned) = (Phase::Sent, true),
+        }
+        Step::Ended(inner.overdue_error(change_pending))
+    }
+
     /// Takes a slot if there is one, or a place among those who wait.
     #[inline]
     fn acquire(&mut self, inner: &mut Inner<N>) -> Result<Option<u32>, RpcError> {
@@ -127,12 +141,18 @@ impl<'a, N: Nic> Call<'a, N> {
             self.held = Held::Slot(index);
             return Ok(Some(index));
         }
+        if let Held::Wait(tick) = self.held
+            && inner.ticks.are_too_many_since(tick)
+        {
+            self.stop_waiting();
+            return Err(inner.overdue_error(false));
+        }
         if let Held::Nothing = self.held {
             if channel.waiting.get() >= inner.config.waiting_max {
                 return Err(RpcError::WindowFull(inner.config.waiting_max));
             }
             channel.waiting.set(channel.waiting.get() + 1);
-            self.held = Held::Wait;
+            self.held = Held::Wait(inner.ticks.count());
             inner.counters.slot_waits += 1;
         }
         // All slots may be held by futures that are gone or not polled: their replies are handled here.
@@ -141,7 +161,7 @@ impl<'a, N: Nic> Call<'a, N> {
     }
 
     fn stop_waiting(&mut self) {
-        if let Held::Wait = self.held {
+        if let Held::Wait(_) = self.held {
             self.channel.waiting.set(self.channel.waiting.get() - 1);
             self.held = Held::Nothing;
         }
@@ -154,8 +174,9 @@ impl<N: Nic> Drop for Call<'_, N> {
         let Held::Slot(index) = self.held else { return };
         let inner = &mut *self.channel.inner.borrow_mut();
         match inner.window.slots[index as usize].phase {
-            Phase::Sent => {
-                inner.window.slots[index as usize].abandoned = true;
+            Phase::Sent | Phase::Overdue => {
+                let slot = &mut inner.window.slots[index as usize];
+                (slot.phase, slot.abandoned) = (Phase::Sent, true);
                 // Perhaps nobody polls the channel any more, and a mutation that is carried out much later would surprise.
                 if inner.doorbell.waits() {
                     inner.ring();

@@ -158,7 +158,8 @@ impl<N: Nic> Inner<N> {
         true
     }
 
-    /// Now and then, when nothing comes: looks whether the server lives, sleeps, or perhaps never got a request.
+    /// Now and then, when nothing comes: looks whether the server lives, sleeps, or perhaps never got a request, and whether calls
+    /// have waited too long.
     #[cold]
     pub(super) fn look_after(&mut self) {
         if self.state != State::Connected {
@@ -174,6 +175,7 @@ impl<N: Nic> Inner<N> {
         if self.config.pair.is_lossy() {
             self.repeat_requests(now_ns);
         }
+        self.tick(now_ns);
         if self.silence.is_too_long(now_ns) {
             self.wake();
         }

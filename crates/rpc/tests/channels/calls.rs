@@ -159,14 +159,14 @@ fn sizes_over_the_limit_are_refused_before_anything_is_sent() {
 const PLACE: usize = 1 << 20;
 
 /// Both sides of a staging area of two places.
-struct BothStagings {
-    client: Staging<ShmNic>,
-    region: <ShmNic as Nic>::Region,
+pub struct BothStagings {
+    pub client: Staging<ShmNic>,
+    pub region: <ShmNic as Nic>::Region,
     /// Where values that go ahead arrive.
-    passive: Option<(<ShmNic as Nic>::CompletionQueue, <ShmNic as Nic>::QueuePair)>,
+    pub passive: Option<(<ShmNic as Nic>::CompletionQueue, <ShmNic as Nic>::QueuePair)>,
 }
 
-fn staging(fixture: &Fixture, ahead: bool) -> BothStagings {
+pub fn staging(fixture: &Fixture, ahead: bool) -> BothStagings {
     let Fixture { nic, client_link, server_link, hub, .. } = fixture;
     let region = nic.register(2 * PLACE, Access::RemoteWrite, PagePolicy::Base).unwrap();
     let remote = client_link.import(server_link.grant(&region).unwrap()).unwrap();

@@ -17,5 +17,6 @@ mod calls;
 mod fixture;
 mod hostile;
 mod losses;
+mod overdue;
 mod slots;
 mod threads;

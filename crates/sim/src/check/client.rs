@@ -37,7 +37,9 @@ pub(super) fn connect(
     circumstances: &Circumstances,
     reads: Option<Locus>,
 ) -> Result<Client<SimNic>, StoreError> {
-    let config = ClientConfig { reads, retries: circumstances.retries, window: 4, ..ClientConfig::default() };
+    let usual = ClientConfig::default();
+    let timeout = circumstances.timeout.unwrap_or(usual.timeout);
+    let config = ClientConfig { reads, retries: circumstances.retries, window: 4, timeout, ..usual };
     let mut tries = 0;
     loop {
         match Client::connect(&SimNic::open(), &[address()], config.clone()) {

@@ -38,6 +38,8 @@ pub(super) struct Circumstances {
     pub(super) others: usize,
     /// How often a get verifies again before it asks the server.
     pub(super) retries: usize,
+    /// How long a client waits for an answer, if that is so short that it gives up now and then.
+    pub(super) timeout: Option<Duration>,
     /// The longest value, in bytes.
     pub(super) value_bytes: usize,
     /// Whether gets run at the client or the server, where it is not what the design says.
@@ -59,6 +61,9 @@ const VIRTUAL_NS_MAX: u64 = 100_000_000_000;
 
 /// The longest value of a world with a small cache, in bytes.
 pub(super) const SMALL_VALUE_BYTES_MAX: usize = 300;
+
+/// A timeout that pauses and delays of the adversary exceed.
+const SHORT_TIMEOUT: Duration = Duration::from_micros(20);
 
 /// As many keys as fill a small cache.
 const SMALL_PRELOADED: usize = 70;
@@ -154,6 +159,7 @@ impl Scenario {
         };
         // Values that go ahead of their requests are a protocol of their own.
         let goes_ahead = if pair.request.is_lossy() { one_of_pair(&[0, 12_000]) } else { 0 };
+        let gives_up = Chance::new(self.seed ^ 0x71AE_0075).up_to(7) == 0;
         let fault = one_of(&[0, 0, 0, 0, 1, 2]);
         let after = Duration::from_nanos(one_of(&[20_000, 60_000, 200_000, 600_000]));
         Circumstances {
@@ -166,6 +172,7 @@ impl Scenario {
             fills: one_of(&[2, 4, 8, 1000]),
             others: one_of(&[6, 9, 12, 600]) as usize,
             retries: one_of(&[0, 1, 32, 32]) as usize,
+            timeout: gives_up.then_some(SHORT_TIMEOUT),
             value_bytes: (one_of(&[40, 40, 200, 6000]).max(goes_ahead) as usize)
                 .min(self.value_bytes_max(is_small)),
             mixes_reads: one_of(&[0, 0, 1]) == 1,

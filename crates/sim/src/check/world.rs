@@ -108,11 +108,17 @@ impl Shared {
     /// Takes note of an error, which is one of ours unless something befell the world.
     pub(super) fn unexpected(&self, circumstances: &Circumstances, what: &str, error: &StoreError) {
         self.tally.borrow_mut().add("failed_operations", 1);
-        let lost = matches!(
-            error,
-            StoreError::ServerLost { .. } | StoreError::OutcomeUnknown { .. } | StoreError::Fabric(_)
-        );
-        if !(circumstances.has_faults() && lost) {
+        let expected = match error {
+            StoreError::ServerLost { .. } | StoreError::OutcomeUnknown { .. } | StoreError::Fabric(_) => {
+                circumstances.has_faults()
+            }
+            StoreError::Unanswered { .. } => {
+                self.tally.borrow_mut().add("unanswered_operations", 1);
+                circumstances.timeout.is_some()
+            }
+            _ => false,
+        };
+        if !expected {
             self.unexpected.borrow_mut().get_or_insert_with(|| format!("{what} failed: {error}"));
         }
     }

@@ -18,6 +18,10 @@ pub struct ClientConfig {
     pub retries: usize,
     /// How long the server may take to answer while a connection is set up.
     pub patience: Duration,
+    /// How long the server may take to answer a request; then the operation fails as
+    /// [`StoreError::Unanswered`](crate::StoreError::Unanswered). That shows up to a quarter later, and half a second later where
+    /// the client sleeps. A server that is gone shows sooner.
+    pub timeout: Duration,
     /// The longest pause between two attempts to connect again; each is shortened by chance, to half of it at least.
     pub reconnect_pause_max: Duration,
 }
@@ -31,6 +35,7 @@ impl Default for ClientConfig {
             window: 16,
             retries: 32,
             patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
             reconnect_pause_max: Duration::from_millis(250),
         }
     }

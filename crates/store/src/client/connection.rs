@@ -34,6 +34,7 @@ pub(super) struct Connection<N: Nic> {
     window: usize,
     pair: Pair,
     patience: Duration,
+    timeout: Duration,
     directories: Vec<Directory>,
     /// The directory entries in use. One that was never read names no table.
     entries: Vec<Cell<Tables>>,
@@ -71,6 +72,7 @@ impl<N: Nic> Connection<N> {
             window,
             pair: pair(&manifest, &link)?,
             patience: config.patience,
+            timeout: config.timeout,
             directories: directories(&manifest),
             entries: vec![Cell::new(Tables::default()); PARTITIONS],
             tables: vec![Cell::new(Table::NONE); PARTITIONS],
@@ -182,6 +184,7 @@ impl<N: Nic> Connection<N> {
         let config = ChannelConfig {
             window: self.window,
             pair: self.pair,
+            timeout: self.timeout,
             hold_calls: true,
             ..ChannelConfig::default()
         };

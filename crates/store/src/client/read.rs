@@ -450,6 +450,9 @@ pub(super) fn rpc_error<N: Nic>(connection: &Connection<N>, error: RpcError) -> 
             StoreError::ServerLost { peer: connection.link.peer() }
         }
         RpcError::OutcomeUnknown => StoreError::OutcomeUnknown { peer: connection.link.peer() },
+        RpcError::Unanswered { peer, limit, change_pending } => {
+            StoreError::Unanswered { peer, limit, change_pending }
+        }
         error => StoreError::Rpc(error),
     }
 }
