@@ -97,7 +97,7 @@ pub struct Properties {
     pub loses_messages: bool,
     /// Whether a doorbell is a system call: then a few polls are worth waiting for what else may be posted.
     pub dear_doorbells: bool,
-    /// Whether a [`RemoteRegion::prefetch`](crate::RemoteRegion::prefetch) brings the bytes nearer.
+    /// Whether [`RemoteRegion::ahead`](crate::RemoteRegion::ahead) brings the bytes nearer.
     pub prefetches: bool,
     /// Whether [`QueuePair::read_at_once`](crate::QueuePair::read_at_once) works: a READ is over when it is started.
     pub reads_at_once: bool,

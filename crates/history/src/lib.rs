@@ -1,7 +1,7 @@
 //! What clients saw of a store, and whether that is linearizable.
 //!
 //! Each client has a [`Recorder`]; their records together are a [`History`], which can be written as NDJSON, read from it
-//! ([`ndjson`]), and judged ([`check`]): whether there is one order of all operations, each at some moment between its
+//! ([`ndjson`]), and judged ([`mod@check`]): whether there is one order of all operations, each at some moment between its
 //! invocation and its return, in which a plain map, or [a cache](History::of_cache), would have given the same answers. Of
 //! a history that is not linearizable, [`minimise`] finds a few operations that contradict each other.
 //!

@@ -4,7 +4,7 @@
 //! every task must be polled on every turn, where a general executor polls only what was woken; and the simulator needs
 //! turns that it can drive, in an order that never changes. It is also the quickest: of 16 tasks that only yield, a poll
 //! takes 9 ns here, 28 ns in `futures::executor::LocalPool` and 63 ns in `async_executor::LocalExecutor`; in
-//! [`interleave`](crate::interleave), which allocates nothing, 2 ns (`cargo run --release -p locus-runtime --example
+//! [`interleave`](crate::interleave()), which allocates nothing, 2 ns (`cargo run --release -p locus-runtime --example
 //! executors`).
 
 use crate::{Clock, Idle, Park, Timers, TimersFull, signal::Signal};

@@ -1,7 +1,7 @@
 //! The seam at which a simulated world takes the place of the machine's: time, threads and chance.
 //!
 //! Code above this crate asks [`MonotonicClock`](crate::MonotonicClock) for the time, [`thread`](crate::thread) for
-//! threads, [`channel`](crate::channel) for queues between them, and [`random`](crate::random) for chance. While a world
+//! threads, [`channel`](crate::channel) for queues between them, and [`random`] for chance. While a world
 //! is entered on the calling thread, all of them ask that world, in which every simulated thread is a coroutine of this
 //! one thread. So the same code runs in both, and in a simulated world it runs alike every time.
 

@@ -1,7 +1,7 @@
 //! The control area: what this process tells all its peers by plain memory that they can load and cannot store to.
 //!
 //! One sealed memfd per process holds the life word (line 0, see [`super::life`]), one line per completion queue for
-//! its sleep flag (see [`super::park`]), and tokens. A token is a word that stands for something that can be taken
+//! its sleep flag (see [`super::sleep`]), and tokens. A token is a word that stands for something that can be taken
 //! back, a region or a link: peers are told its value, and whatever it stands for is theirs to use while the word has
 //! that value. Values never repeat, so a token's place is used again.
 

@@ -2,7 +2,7 @@
 //! one READ fetches all the places where it can be.
 //!
 //! * [`slot`]: what a slot holds, and its checksum;
-//! * [`lookup`]: over any memory; [`attempt`]: its first try, for memory that is read at once;
+//! * [`lookup`]: over any memory; [`mod@attempt`]: its first try, for memory that is read at once;
 //! * [`place`]: the search for a free slot, and the displacements that bring it near;
 //! * [`partition`]: puts and deletes; [`growth`]: to a larger table;
 //! * [`shard`]: all partitions of a core.

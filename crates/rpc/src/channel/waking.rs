@@ -3,7 +3,7 @@
 //!
 //! - A server may sleep unless it has answered a moment ago; so a request that is sent alone after a pause is followed by one that
 //!   wakes. It comes after the request: whoever is woken finds the request.
-//! - The server naps before it sleeps ([`NAP`](crate::server::NAP)) and then looks, so a request soon after an answer needs none.
+//! - The server naps before it sleeps ([`NAP`]) and then looks, so a request soon after an answer needs none.
 //! - Should either have failed, because one side was held up, or over UC the message was lost, silence makes the client wake the server
 //!   again, after 1 ms and then after twice as long each time, [`WAKES_MAX`] times. After that the server looks by itself, a few
 //!   times a second.

@@ -37,7 +37,7 @@ const TIMES_NS: (f64, f64) = (1.0, 1e6);
 const RATES: (f64, f64) = (0.01, 200.0);
 
 /// In the order in which they are looked for: first what the others build upon. They are fewer than the measurements that
-/// [`plan`](super::plan) has for them.
+/// [`plan`](super::plan()) has for them.
 const FREE: [Free; 8] = [
     Free {
         path: "nic.pipeline_ns",

@@ -1,5 +1,5 @@
 //! Gets whose READs are over when they are started, on fabrics that can do that: no futures, no buffers, no queue. What
-//! they do not answer (see [`cuckoo::Attempt`]), the traversal in `read.rs` does.
+//! they do not answer (see [`Attempt`]), the traversal in `read.rs` does.
 
 use super::{Client, connection::Connection};
 use crate::{Index, Locus, StoreError};

@@ -78,8 +78,8 @@ impl Connection {
         hear_hello(socket, &address, peer)
     }
 
-    /// Sends a message of up to [`MESSAGE_BYTES_MAX`](super::MESSAGE_BYTES_MAX) bytes with those of its up to
-    /// [`FACTS_MAX`](super::FACTS_MAX) facts. Blocks while the peer's buffers are full; after 5 s the connection ends.
+    /// Sends a message of up to [`MESSAGE_BYTES_MAX`](super::frame::MESSAGE_BYTES_MAX) bytes with those of its up to
+    /// [`FACTS_MAX`](super::frame::FACTS_MAX) facts. Blocks while the peer's buffers are full; after 5 s the connection ends.
     pub(crate) fn send(&self, message: &[u8], facts: &[Vec<u8>]) -> Result<(), FabricError> {
         self.wire.send(message, facts)
     }
