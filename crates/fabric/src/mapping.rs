@@ -274,13 +274,18 @@ pub(crate) fn create_file(bytes: usize, huge: bool, what: &'static str) -> Resul
     let file = rustix::fs::memfd_create(c"locus", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(system("making a memfd"))?;
     rustix::fs::ftruncate(&file, bytes as u64).map_err(|errno| out_of_memory(bytes, what, errno.into()))?;
+    let reserve = |from: usize, bytes: usize| {
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), from as u64, bytes as u64)
+            .map_err(|errno| out_of_memory(bytes, what, errno.into()))
+    };
     if huge {
-        // Empty ranges become huge pages at once; filling them with base pages first would mean to copy them later.
+        // Ranges with a single base page become huge pages at once. Those without any are refused, and base pages everywhere would
+        // be cleared and copied one by one, which takes forty times as long.
+        (0..bytes).step_by(HUGE_BYTES).try_for_each(|from| reserve(from, page_bytes()))?;
         let mapping = Mapping::of_file(file.as_fd(), bytes, Rights::Store)?;
         let _ = mapping.collapse();
     }
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
-        .map_err(|errno| out_of_memory(bytes, what, errno.into()))?;
+    reserve(0, bytes)?;
     Ok(file)
 }
 
