@@ -10,8 +10,11 @@ use locus_memory::{Purpose, RegionId};
 use locus_runtime::channel::Receiver;
 use std::sync::{Mutex, PoisonError};
 
-/// The largest region in bytes.
+/// The largest region in bytes, of a server that may have much memory. Others have smaller ones, about 16 in all: the less that is
+/// reserved at once, the shorter do mutations wait that come faster than the kernel finds pages.
 const REGION_BYTES_MAX: usize = 1 << 30;
+const REGION_BYTES_OF_SMALL: usize = 256 << 20;
+const REGIONS_OF_SMALL: usize = 16;
 
 /// The regions of a server that clients may read, by number.
 pub(crate) struct Regions<N: Nic> {
@@ -54,6 +57,12 @@ impl<N: Nic> Regions<N> {
         })?;
         state.list.push(region.clone());
         Ok((id, region))
+    }
+
+    /// The length of a region that is wished for.
+    fn granted(&self, wish: &Wish<N>) -> usize {
+        let most = (self.limit / REGIONS_OF_SMALL).clamp(REGION_BYTES_OF_SMALL, REGION_BYTES_MAX);
+        wish.bytes.min(most).max(wish.least)
     }
 
     /// The regions that are not among these numbers.
@@ -101,7 +110,7 @@ pub(crate) struct Wish<N: Nic> {
 /// Serves wishes until the last core is gone.
 pub(crate) fn provision<N: Nic>(regions: &Regions<N>, wishes: &Receiver<Wish<N>>) {
     while let Ok(wish) = wishes.receive() {
-        let region = regions.reserve(wish.bytes.min(REGION_BYTES_MAX), wish.least).ok();
+        let region = regions.reserve(regions.granted(&wish), wish.least).ok();
         wish.answer.send(CoreJob::Region { purpose: wish.purpose, region });
     }
 }
