@@ -276,7 +276,7 @@ impl<N: Nic> Channel<N> {
     }
 
     /// Sends a request and waits for its reply, which `on_reply` sees in place. When the window is full, waits for a slot;
-    /// those who wait get one in the order in which they are polled. A value that does not fit the frame is written to
+    /// those who wait get one in the order in which they are polled, before those who come later. A value that does not fit the frame is written to
     /// the staging region first.
     pub async fn call<T>(
         &self,

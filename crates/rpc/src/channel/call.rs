@@ -136,7 +136,10 @@ impl<'a, N: Nic> Call<'a, N> {
         if matches!(inner.state, State::Closed(_)) {
             return Err(inner.lost_error());
         }
-        if let Some(index) = inner.window.acquire(self.request.mutates) {
+        // Who comes while others wait lets those have their turn first, or a caller that comes again and again would keep them
+        // waiting for ever. Only once: they may be futures that nobody polls.
+        let lets_others = matches!(self.held, Held::Nothing) && channel.waiting.get() > 0;
+        if !lets_others && let Some(index) = inner.window.acquire(self.request.mutates) {
             self.stop_waiting();
             self.held = Held::Slot(index);
             return Ok(Some(index));
@@ -154,6 +157,10 @@ impl<'a, N: Nic> Call<'a, N> {
             channel.waiting.set(channel.waiting.get() + 1);
             self.held = Held::Wait(inner.ticks.count());
             inner.counters.slot_waits += 1;
+            if lets_others {
+                // The core must not sleep before it has come again.
+                channel.hub.note_news();
+            }
         }
         // All slots may be held by futures that are gone or not polled: their replies are handled here.
         inner.look_for_all(&channel.hub, channel.member);

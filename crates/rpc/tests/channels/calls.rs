@@ -15,6 +15,7 @@ on_every_pair! {
     an_answer_arrives_as_it_was_given,
     replies_find_their_call_in_whatever_order_they_come,
     a_call_waits_for_a_slot_and_too_many_who_wait_are_refused,
+    whoever_comes_later_waits_once_for_those_who_wait,
     the_slot_of_a_dropped_call_stays_in_use_until_its_reply,
     channels_of_one_hub_get_their_own_replies,
     sizes_over_the_limit_are_refused_before_anything_is_sent,
@@ -98,6 +99,37 @@ fn a_call_waits_for_a_slot_and_too_many_who_wait_are_refused() {
     drop(gives_up);
     pends(pin!(whole(&channel, read(b"waits too"))));
     assert_eq!(channel.counters().slot_waits, 3);
+}
+
+fn whoever_comes_later_waits_once_for_those_who_wait() {
+    let mut fixture = Fixture::new();
+    let channel = fixture.channel(ChannelConfig { window: 1, ..config() }, SESSION);
+    let mut first = pin!(whole(&channel, read(b"first")));
+    assert!(once(first.as_mut()).is_pending());
+    let mut waits = pin!(whole(&channel, read(b"waits")));
+    pends(waits.as_mut());
+    let request = fixture.request_of(b"first");
+    fixture.echo(&request);
+    assert!(finish(first).is_ok());
+    // There is a free slot now, and not for who comes again at once.
+    let mut later = pin!(whole(&channel, read(b"later")));
+    assert!(once(later.as_mut()).is_pending() && once(waits.as_mut()).is_pending());
+    let request = fixture.request_of(b"waits");
+    pends(later.as_mut());
+    fixture.echo(&request);
+    assert!(finish(waits).is_ok());
+    // But those who wait may be polled by nobody.
+    let mut idle = pin!(whole(&channel, read(b"idle")));
+    pends(later.as_mut());
+    assert!(once(idle.as_mut()).is_pending());
+    let request = fixture.request_of(b"later");
+    fixture.echo(&request);
+    assert!(finish(later).is_ok());
+    let mut last = pin!(whole(&channel, read(b"last")));
+    assert!(once(last.as_mut()).is_pending() && once(last.as_mut()).is_pending());
+    let request = fixture.request_of(b"last");
+    fixture.echo(&request);
+    assert!(finish(last).is_ok());
 }
 
 fn the_slot_of_a_dropped_call_stays_in_use_until_its_reply() {
