@@ -11,6 +11,9 @@
 //! versions of any two states differ, so a mixture of two differs from both and its checksum fails but for one in 2^64. What
 //! verifies is one state that the whole bucket had at some instant of the READ: so both places are seen at that instant,
 //! and a pair that moves from one to the other cannot be missed, without a second pass.
+//!
+//! **A bucket of zeros was never written**, and is empty: so a new table need not be filled. No checksum is zero, so a READ that
+//! found the checksum word zero sampled it before the first put to the bucket was done: at that instant the bucket was empty.
 
 use crate::{Extent, Key};
 use locus_memory::{Pointer, checksum_entry};
@@ -77,7 +80,7 @@ impl Bucket {
     }
 
     pub(super) fn verifies(&self, sum: u64, at: Pointer, epoch: u64) -> bool {
-        sum == checksum_entry(self.words(), at, epoch)
+        sum == checksum_entry(self.words(), at, epoch) || sum == 0 && *self == Self::default()
     }
 }
 
@@ -88,6 +91,17 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn a_bucket_of_zeros_verifies_anywhere_and_with_no_flipped_bit(offset in 0usize..1 << 32, epoch: u64, flip in 0usize..512) {
+            let at = Pointer::new(RegionId::new(9).unwrap(), offset * BUCKET_BYTES % (1 << 32));
+            let mut bytes = [0; BUCKET_BYTES];
+            let (read, sum) = Bucket::unverified(&bytes).unwrap();
+            prop_assert!(read == Bucket::default() && read.verifies(sum, at, epoch));
+            bytes[flip / 8] ^= 1 << (flip % 8);
+            let (read, sum) = Bucket::unverified(&bytes).unwrap();
+            prop_assert!(!read.verifies(sum, at, epoch));
+        }
+
         #[test]
         fn a_bucket_survives_encoding_and_no_flipped_bit_does(
             units in 1usize..1 << 18, offset in 0usize..1 << 32, sum: u64, version: u64, epoch: u64, flip in 0usize..512,

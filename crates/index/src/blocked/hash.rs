@@ -27,7 +27,7 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// Over a region, given with its length in bytes, which is the table's alone. Publishes it as the table of each
+    /// Over a new region, given with its length in bytes, which is the table's alone and holds zeros. Publishes it as the table of each
     /// partition that the core owns.
     ///
     /// # Panics
@@ -41,9 +41,6 @@ impl Hash {
         let rows = u32::try_from(region.1 / BUCKET_BYTES).expect("a table is below 64 GiB");
         assert!(rows as usize >= crate::cuckoo::ROWS_MIN, "a table of {} bytes", region.1);
         let table = Table { at: Pointer::new(region.0, 0), rows, epoch: owner.next_epoch() };
-        for bucket in 0..rows as usize {
-            store(owner, table.at.add(bucket * BUCKET_BYTES), table.epoch, &Bucket::default());
-        }
         for partition in (0..PARTITIONS).filter_map(PartitionId::new).filter(|&id| owns(id)) {
             directory.publish(owner, partition, &Tables { current: Some(table), next: None });
         }
