@@ -94,7 +94,7 @@ pub fn run(mut arguments: ServeArgs) -> anyhow::Result<Outcome> {
     };
     let addresses =
         if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen.clone() };
-    let server = Server::start(config(&arguments, token), &addresses)?;
+    let server = start(&arguments, token, &addresses)?;
     // A server goes on when nobody reads what it says.
     let _ = std::io::stdout().lock().write_all(describe(&arguments, &server, made).as_bytes());
     let _ = std::io::stdout().flush();
@@ -107,6 +107,28 @@ pub fn run(mut arguments: ServeArgs) -> anyhow::Result<Outcome> {
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("a signal");
     eprintln!("locus: stopped by {name}");
     Ok(Outcome::Done)
+}
+
+/// A server that takes longer to start says why.
+const LONG_START: Duration = Duration::from_secs(1);
+
+/// Starts the server. Some indexes take their memory at once, for whose pages the system may need seconds per GiB.
+fn start(arguments: &ServeArgs, token: Option<Vec<u8>>, addresses: &[String]) -> anyhow::Result<Server> {
+    let memory = size::show(arguments.memory as u64);
+    let (started, starting) = mpsc::channel::<()>();
+    let patience = std::thread::Builder::new().name("locus-starting".into()).spawn(move || {
+        if starting.recv_timeout(LONG_START) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // It goes on when nobody reads what it says.
+            let _ = writeln!(
+                std::io::stderr(),
+                "locus: reserving memory (of the {memory} that --memory allows) ..."
+            );
+        }
+    })?;
+    let server = Server::start(config(arguments, token), addresses);
+    drop(started);
+    let _ = patience.join();
+    Ok(server?)
 }
 
 /// How often it is looked whether the server is in trouble.
