@@ -15,7 +15,7 @@ pub struct Connect {
     /// The server's token file, if it has one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// How long the server may take to answer a request; then the command fails
+    /// How long the server may take to answer, when the command connects and then to each request
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     timeout: Duration,
 }
@@ -24,7 +24,8 @@ impl Connect {
     /// Connects, with up to `window` operations under way.
     pub fn table(&self, window: usize) -> anyhow::Result<Table> {
         let token = self.token_file.as_deref().map(token::read).transpose()?.unwrap_or_default();
-        let config = ClientConfig { token, window, timeout: self.timeout, ..ClientConfig::default() };
+        let (timeout, patience) = (self.timeout, self.timeout);
+        let config = ClientConfig { token, window, timeout, patience, ..ClientConfig::default() };
         let addresses = self.addresses();
         locus::connect_with(&addresses, config).map_err(|error| {
             // Some errors name the process that was met there, and not the address.

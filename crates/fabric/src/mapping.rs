@@ -270,6 +270,7 @@ fn read_named(path: &str, name: &str) -> Option<u64> {
 /// them.
 pub(crate) fn create_file(bytes: usize, huge: bool, what: &'static str) -> Result<OwnedFd, FabricError> {
     let system = |what| move |errno: Errno| FabricError::System { what, source: errno.into() };
+    debug_assert!(!huge || bytes.is_multiple_of(HUGE_BYTES), "huge pages are whole");
     check_available(bytes, what)?;
     let file = rustix::fs::memfd_create(c"locus", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(system("making a memfd"))?;

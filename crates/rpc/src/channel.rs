@@ -21,7 +21,7 @@ use crate::{
 };
 pub use call::{Call, Step};
 use locus_fabric::{FabricError, Facts, Link, Nic, Work};
-use locus_runtime::MonotonicClock;
+use locus_runtime::{Clock, MonotonicClock};
 use overdue::Ticks;
 use std::{
     cell::{Cell, RefCell},
@@ -43,7 +43,8 @@ pub struct ChannelConfig {
     /// How many calls may wait for a slot.
     pub waiting_max: usize,
     /// How long a call waits for a server that is connected and does not answer, before it ends as [`RpcError::Unanswered`]. It
-    /// takes up to a quarter longer, and half a second where the core sleeps.
+    /// takes up to a quarter longer, and half a second where the core sleeps. A call that waits for a slot first may wait so long for
+    /// that, too.
     pub timeout: Duration,
     /// Whether calls of a lost channel stay pending until it is connected again or closed, in place of ending. For owners
     /// that watch [`Channel::lost`].
@@ -199,6 +200,7 @@ impl<N: Nic> Channel<N> {
         line.connect(&inner.link, facts, greeting, inner.config.window)?;
         inner.state = State::Connected;
         inner.silence = Silence::default();
+        inner.ticks.connected(inner.clock.now_ns());
         inner.token = greeting.token;
         inner.incarnation = crate::fold(greeting.incarnation);
         if !greeting.resumed {
@@ -372,6 +374,7 @@ impl<N: Nic> Inner<N> {
             let slot = &mut self.window.slots[index];
             // The staging region goes with the link.
             slot.staged = None;
+            slot.ticks = 0;
             if !matches!(slot.phase, Phase::Sent | Phase::Overdue) {
                 continue;
             }

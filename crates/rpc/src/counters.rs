@@ -13,7 +13,7 @@ pub struct ChannelCounters {
     pub repeated: u64,
     /// Replies that answered a call.
     pub replies: u64,
-    /// Replies whose call had been dropped.
+    /// Replies whose call had been dropped, or had waited too long.
     pub unclaimed_replies: u64,
     /// Replies that answered nothing under way: repeated, or foreign.
     pub foreign_replies: u64,

@@ -41,7 +41,7 @@ pub(crate) struct Slot {
     pub frame_bytes: usize,
     /// Whether it is a mutation.
     pub mutation: bool,
-    /// Whether the future that held the slot is gone; then the reply frees it.
+    /// Whether the call that held the slot is gone, or has waited too long; then the reply frees it.
     pub abandoned: bool,
     /// How often it was sent again over this connection, and since when it is waited for, if that was noted.
     pub attempts: u8,

@@ -62,15 +62,18 @@ impl<'a, N: Nic> Call<'a, N> {
                 Err(error) => return Step::Ended(error),
             },
         };
-        if matches!(inner.window.slots[index as usize].phase, Phase::Sent) && inner.state == State::Connected
-        {
+        let phase = inner.window.slots[index as usize].phase;
+        if matches!(phase, Phase::Sent | Phase::Overdue) && inner.state == State::Connected {
             inner.look_for(&channel.hub, channel.member, index as usize);
         }
         match inner.window.slots[index as usize].phase {
             Phase::Answered => Step::Answered,
             Phase::Unsent if inner.state == State::Connected => {
+                if inner.stays_unsent(index) {
+                    return self.end_overdue(inner, index);
+                }
                 inner.send(channel, index, self.request);
-                if inner.stays_unsent(index) { self.end_overdue(inner, index) } else { inner.waits() }
+                inner.waits()
             }
             Phase::Overdue => self.end_overdue(inner, index),
             Phase::Unknown => self.end(inner, index),
@@ -119,12 +122,12 @@ impl<'a, N: Nic> Call<'a, N> {
     /// The call ends since the server did not answer in time.
     #[cold]
     fn end_overdue(&mut self, inner: &mut Inner<N>, index: u32) -> Step {
-        let slot = &mut inner.window.slots[index as usize];
+        let slot = &inner.window.slots[index as usize];
         let change_pending = slot.mutation && slot.ever_sent;
         self.held = Held::Nothing;
         match slot.phase {
             Phase::Unsent => inner.window.release(index),
-            _ => (slot.phase, slot.abandoned) = (Phase::Sent, true),
+            _ => inner.abandon(index),
         }
         Step::Ended(inner.overdue_error(change_pending))
     }
@@ -138,7 +141,8 @@ impl<'a, N: Nic> Call<'a, N> {
         }
         // Who comes while others wait lets those have their turn first, or a caller that comes again and again would keep them
         // waiting for ever. Only once: they may be futures that nobody polls.
-        let lets_others = matches!(self.held, Held::Nothing) && channel.waiting.get() > 0;
+        let lets_others = matches!(self.held, Held::Nothing)
+            && (1..inner.config.waiting_max).contains(&channel.waiting.get());
         if !lets_others && let Some(index) = inner.window.acquire(self.request.mutates) {
             self.stop_waiting();
             self.held = Held::Slot(index);
@@ -181,15 +185,20 @@ impl<N: Nic> Drop for Call<'_, N> {
         let Held::Slot(index) = self.held else { return };
         let inner = &mut *self.channel.inner.borrow_mut();
         match inner.window.slots[index as usize].phase {
-            Phase::Sent | Phase::Overdue => {
-                let slot = &mut inner.window.slots[index as usize];
-                (slot.phase, slot.abandoned) = (Phase::Sent, true);
-                // Perhaps nobody polls the channel any more, and a mutation that is carried out much later would surprise.
-                if inner.doorbell.waits() {
-                    inner.ring();
-                }
-            }
+            Phase::Sent | Phase::Overdue => inner.abandon(index),
             _ => inner.window.release(index),
+        }
+    }
+}
+
+impl<N: Nic> Inner<N> {
+    /// Leaves a slot whose request was sent to its reply.
+    fn abandon(&mut self, index: u32) {
+        let slot = &mut self.window.slots[index as usize];
+        (slot.phase, slot.abandoned) = (Phase::Sent, true);
+        // Perhaps nobody polls the channel any more, and a mutation that is carried out much later would surprise.
+        if self.doorbell.waits() {
+            self.ring();
         }
     }
 }

@@ -32,6 +32,11 @@ impl Ticks {
         Self { apart_ns: u64::try_from(apart_ns).unwrap_or(u64::MAX), last_ns: 0, count: 0 }
     }
 
+    /// The server is there, and has had no time yet.
+    pub fn connected(&mut self, now_ns: u64) {
+        self.last_ns = now_ns;
+    }
+
     /// How many there were, for who waits without a slot.
     pub fn count(&self) -> u64 {
         self.count

@@ -20,7 +20,8 @@ pub struct ServerConfig {
     pub cores: usize,
     /// How many bytes of regions may be reserved in all.
     pub memory_bytes: usize,
-    /// How many bytes the first region of a core for records has; later ones double, up to 1 GiB.
+    /// How many bytes the first region of a core for records has; later ones double, up to a sixteenth of
+    /// `memory_bytes`, or 256 MiB if that is more, and 1 GiB at the most.
     pub region_bytes: usize,
     /// The longest value in bytes.
     pub value_bytes_max: usize,

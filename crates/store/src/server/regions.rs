@@ -10,8 +10,9 @@ use locus_memory::{Purpose, RegionId};
 use locus_runtime::channel::Receiver;
 use std::sync::{Mutex, PoisonError};
 
-/// The largest region in bytes, of a server that may have much memory. Others have smaller ones, about 16 in all: the less that is
-/// reserved at once, the shorter do mutations wait that come faster than the kernel finds pages.
+/// The largest region in bytes that is reserved for many objects, by a server that may have much memory. Others reserve a sixteenth of
+/// theirs at once, but not less than 256 MiB: the less it is, the shorter do mutations wait that come faster than the kernel
+/// finds pages.
 const REGION_BYTES_MAX: usize = 1 << 30;
 const REGION_BYTES_OF_SMALL: usize = 256 << 20;
 const REGIONS_OF_SMALL: usize = 16;
