@@ -1,8 +1,9 @@
 //! A client's channel to one server core: calls share a window of slots, and replies find their call by sequence.
 //!
 //! Calls are futures that poll the fabric themselves; nothing is woken. A future may be dropped at any time: its slot then
-//! stays in use until the reply has come. So it does when a call ends since the server did not answer in time. When the server is lost, calls stay pending until the channel is connected again
-//! (they are then sent again, with the same sequence) or closed.
+//! stays in use until the reply has come. So it does when a call ends because the server did not answer in time. When the
+//! server is lost, calls stay pending until the channel is connected again (they are then sent again, with the same
+//! sequence) or closed.
 
 mod call;
 mod looking;
@@ -278,8 +279,8 @@ impl<N: Nic> Channel<N> {
     }
 
     /// Sends a request and waits for its reply, which `on_reply` sees in place. When the window is full, waits for a slot;
-    /// those who wait get one in the order in which they are polled, before those who come later. A value that does not fit the frame is written to
-    /// the staging region first.
+    /// those who wait get one in the order in which they are polled, before those who come later. A value that does not fit
+    /// the frame is written to the staging region first.
     pub async fn call<T>(
         &self,
         request: &Request<'_>,

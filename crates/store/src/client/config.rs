@@ -20,8 +20,8 @@ pub struct ClientConfig {
     pub patience: Duration,
     /// How long the server may take to answer a request; then the operation fails as
     /// [`StoreError::Unanswered`](crate::StoreError::Unanswered). That shows up to a quarter later, and half a second later where
-    /// the client sleeps. A server that is gone shows sooner, as does one that
-    /// is silent for two seconds over UC and UD: such requests are repeated, and only so often.
+    /// the client sleeps. A server that is gone shows sooner, as does one that is silent for two seconds over UC and UD, where requests
+    /// are repeated, and only so often.
     pub timeout: Duration,
     /// The longest pause between two attempts to connect again; each is shortened by chance, to half of it at least.
     pub reconnect_pause_max: Duration,
