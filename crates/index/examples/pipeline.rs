@@ -144,6 +144,8 @@ fn measure<S: Shard<ShmRegion>>(
     for record in 0..options.records {
         put(&mut shard, &mut ground, &key_of(record), &value)?;
     }
+    // Lookups in a table that moves may have to be done again.
+    while shard.grow(&mut ground.owner) {}
     let (records, gets) = (options.records, options.gets);
     let (one, hits) = median_ns(gets, |seed| {
         let (mut random, mut hits) = (Random(seed), 0);
