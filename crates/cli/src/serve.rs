@@ -109,7 +109,7 @@ pub fn run(mut arguments: ServeArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A server that takes longer to start says why.
+/// A server that takes longer to start says what it does.
 const LONG_START: Duration = Duration::from_secs(1);
 
 /// Starts the server. Some indexes take their memory at once, for whose pages the system may need seconds per GiB.

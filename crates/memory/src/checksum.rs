@@ -11,8 +11,8 @@ use crate::Pointer;
 /// The polynomial without its highest term, its lowest term in the highest bit (reflected).
 const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
 
-#[cfg(target_arch = "x86_64")]
 /// From this many bytes on `crc-fast` is quicker, which then runs four or more wide registers side by side.
+#[cfg(target_arch = "x86_64")]
 const LARGE_BYTES: usize = 640;
 
 /// The CRC-64/NVME of some bytes.

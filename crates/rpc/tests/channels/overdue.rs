@@ -99,6 +99,7 @@ fn a_client_that_was_held_up_waits_on() {
     let channel = fixture.channel(impatient(2), SESSION);
     let mut call = pin!(whole(&channel, read(b"key")));
     pends(call.as_mut());
+    // The length of this pause is what the test is about: nobody polls meanwhile, for longer than a call may wait.
     std::thread::sleep(3 * TIMEOUT);
     pends(call.as_mut());
     let request = fixture.request_of(b"key");
